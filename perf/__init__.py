@@ -1,0 +1,1 @@
+"""Performance regression suite for training RF-DETR."""

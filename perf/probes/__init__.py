@@ -1,0 +1,1 @@
+"""Probes: one module a question, each answering it about one case inside a run."""

@@ -1,0 +1,188 @@
+"""Records: what one run leaves behind, as one JSON document."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from perf.case import Case
+from perf.environment import Environment, GpuState
+
+SCHEMA_VERSION = 1
+
+Kind = Literal["count-strict", "count-volume", "device", "wall", "quality", "info"]
+Direction = Literal["lower", "higher"]
+Status = Literal["running", "finished", "failed"]
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        msg = f"must be a finite number, not {value}"
+        raise ValueError(msg)
+    return value
+
+
+Finite = Annotated[float, AfterValidator(_finite)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Part(_Strict):
+    """A share of a signal: ``name`` says what, free of line numbers, so that it survives unrelated edits.
+
+    ``where`` holds the source lines (``file:line``) that contributed, most frequent first.
+    """
+
+    name: str
+    value: Finite
+    where: list[str] = []
+
+
+class Signal(_Strict):
+    """One named number of a run.
+
+    ``value`` is the run's own summary (a count, or the median of ``samples``) in ``unit``; ``parts`` sum to it
+    for counts. ``kind="info"`` is shown and never gated.
+    """
+
+    name: str
+    kind: Kind
+    unit: str
+    value: Finite
+    direction: Direction = "lower"
+    samples: list[Finite] = []
+    parts: list[Part] = []
+
+
+class Record(_Strict):
+    """One run of one case."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    case_id: str
+    case: Case
+    session: str
+    run: int = Field(ge=0)
+    status: Status = "running"
+    error: str | None = None
+    command: str
+    started: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    finished: datetime | None = None
+    environment: Environment
+    gpu_before: list[GpuState] = []
+    gpu_after: list[GpuState] = []
+    warmup_steps: int = 0
+    adaptations: list[str] = []
+    notes: list[str] = []
+    signals: list[Signal] = []
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Record:
+        if self.case_id != self.case.id:
+            msg = f"case_id {self.case_id!r} is not the id of its case, {self.case.id!r}"
+            raise ValueError(msg)
+        reject_duplicates((signal.name for signal in self.signals), "signal")
+        return self
+
+    def signal(self, name: str) -> Signal | None:
+        """Return the signal called ``name``, or None."""
+        return next((signal for signal in self.signals if signal.name == name), None)
+
+
+def reject_duplicates(names: Iterable[str], what: str) -> None:
+    """Raise ValueError naming the first of ``names`` that comes twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            msg = f"duplicate {what} {name!r}"
+            raise ValueError(msg)
+        seen.add(name)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write ``text`` to ``path`` so that a reader, or a crash, sees the old file or the new one, never half."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_record(path: Path, record: Record) -> None:
+    """Write ``record`` to ``path`` atomically, as indented JSON."""
+    write_atomically(path, record.model_dump_json(indent=1) + "\n")
+
+
+def explain(path: Path, error: Exception) -> str:
+    """Return one line that names ``path`` and what pydantic, json or the reader found wrong in it."""
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        place = ".".join(str(step) for step in first["loc"])
+        return f"{path}: {place + ': ' if place else ''}{first['msg']}"
+    return f"{path}: {error}"
+
+
+def parse_json(text: str) -> object:
+    """Parse JSON strictly: NaN, infinities and a key given twice are errors.
+
+    Raises:
+        ValueError: the text is not such JSON; the message says what and where.
+    """
+
+    def no_constant(token: str) -> float:
+        msg = f"{token} is not a number that can be judged"
+        raise ValueError(msg)
+
+    def no_repeat(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        reject_duplicates((key for key, _ in pairs), "key")
+        return dict(pairs)
+
+    return json.loads(text, parse_constant=no_constant, object_pairs_hook=no_repeat)
+
+
+def read_record(path: Path) -> Record:
+    """Read the record at ``path``.
+
+    Raises:
+        ValueError: unreadable, truncated, of another schema version, or inconsistent; names the path.
+    """
+    try:
+        return Record.model_validate(parse_json(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise ValueError(explain(path, error)) from error
+
+
+def read_records(folder: Path) -> list[Record]:
+    """Read every ``*.record.json`` under ``folder``, sorted by case id and run.
+
+    Raises:
+        ValueError: no record there, or one cannot be read; names every such file.
+    """
+    paths = sorted(folder.rglob("*.record.json")) if folder.is_dir() else [folder]
+    records, problems = [], []
+    for path in paths:
+        try:
+            records.append(read_record(path))
+        except ValueError as error:
+            problems.append(str(error))
+    if problems:
+        raise ValueError("\n".join(problems))
+    if not records:
+        msg = f"{folder}: no *.record.json below it; run the suite first (nox -s perf-2.14)"
+        raise ValueError(msg)
+    return sorted(records, key=lambda record: (record.case_id, record.run))

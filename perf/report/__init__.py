@@ -1,0 +1,1 @@
+"""Reports: verdicts and records in, text out."""
