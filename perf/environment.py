@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from packaging.version import Version
 from pydantic import BaseModel, ConfigDict
+
+from perf.case import Lane
 
 
 class GpuState(BaseModel):
@@ -53,3 +70,318 @@ class Environment(BaseModel):
     suite_commit: str | None = None
     suite_dirty: bool | None = None
     threads: dict[str, str] = {}
+
+
+def collect(lane: Lane) -> Environment:
+    """Return the fingerprint of this process's environment for a run on ``lane``.
+
+    Imports torch, to ask which CUDA and cuDNN it was built with and which GPUs it sees. On the cpu lane
+    the GPU fields stay empty: they do not bear on its signals.
+
+    Raises:
+        RuntimeError: torch or rfdetr is not installed here.
+    """
+    rfdetr = _rfdetr_distribution()
+    source = rfdetr_source(rfdetr)
+    suite_commit, suite_dirty = checkout_state(Path(__file__).resolve().parent.parent)
+    return Environment(
+        **_gpu_fields() if lane == "gpu" else {"device": "cpu"},
+        **_torch_fields(),
+        torchvision=_version("torchvision"),
+        triton=_version("triton"),
+        python=platform.python_version(),
+        rfdetr=rfdetr.version,
+        rfdetr_source=source.text,
+        rfdetr_commit=source.commit,
+        rfdetr_dirty=source.dirty,
+        transformers=_version("transformers"),
+        pytorch_lightning=_version("pytorch-lightning"),
+        numpy=_version("numpy"),
+        cpu_model=cpu_model(),
+        cpu_count=usable_cpus(),
+        system=platform.platform(),
+        suite=_version("rfdetr-perf") or "not installed",
+        suite_commit=suite_commit,
+        suite_dirty=suite_dirty,
+        threads=_threads(),
+    )
+
+
+# What a run's result can depend on besides versions and hardware.
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONHASHSEED")
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def minor_of(version: str) -> str:
+    """Return the minor of a torch version: ``2.14`` for ``2.14.1+cu130``."""
+    major, minor = Version(version).release[:2]
+    return f"{major}.{minor}"
+
+
+def _torch_fields() -> dict[str, Any]:
+    version = _version("torch")
+    if version is None:
+        msg = "torch is not installed in this environment; run the suite through nox (nox -s perf-2.14)"
+        raise RuntimeError(msg)
+    import torch
+
+    cudnn = torch.backends.cudnn.version()
+    return {
+        "torch": version,
+        "torch_minor": minor_of(version),
+        "cuda": torch.version.cuda,
+        "cudnn": None if cudnn is None else str(cudnn),
+    }
+
+
+def _threads() -> dict[str, str]:
+    settings = {name: os.environ[name] for name in _THREAD_VARIABLES if name in os.environ}
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        settings["torch"] = str(torch.get_num_threads())
+    return settings
+
+
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the CPU's model name, or what little the platform says of it."""
+    try:
+        text = cpuinfo.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    found = re.search(r"^model name\s*:\s*(\S.*)$", text, re.MULTILINE)
+    return found[1].strip() if found else platform.processor() or platform.machine() or "unknown"
+
+
+def usable_cpus() -> int:
+    """Return how many logical CPUs this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where an installed distribution came from, free of credentials and of this machine's paths."""
+
+    text: str
+    commit: str | None = None
+    dirty: bool | None = None
+
+
+def _rfdetr_distribution() -> metadata.Distribution:
+    try:
+        return metadata.distribution("rfdetr")
+    except metadata.PackageNotFoundError:
+        msg = "rfdetr is not installed in this environment; run the suite through nox (nox -s perf-2.14)"
+        raise RuntimeError(msg) from None
+
+
+def rfdetr_source(distribution: metadata.Distribution) -> Source:
+    """Return where ``distribution`` was installed from, as its PEP 610 ``direct_url.json`` tells."""
+    text = distribution.read_text("direct_url.json")
+    if text is None:
+        return Source(f"release {distribution.version}")
+    origin = json.loads(text)
+    url = _public_url(origin["url"])
+    if "vcs_info" in origin:
+        vcs = origin["vcs_info"]
+        return Source(f"{vcs['vcs']}+{url}", commit=vcs.get("commit_id"), dirty=False)
+    if "dir_info" in origin:
+        commit, dirty = checkout_state(Path(unquote(urlsplit(origin["url"]).path)))
+        return Source(f"local {url}", commit=commit, dirty=dirty)
+    return Source(f"archive {url}")
+
+
+def _public_url(url: str) -> str:
+    """Return ``url`` without credentials, or the last part of a path of this machine."""
+    parts = urlsplit(url)
+    if parts.scheme in ("", "file"):
+        return PurePosixPath(unquote(parts.path)).name
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def checkout_state(root: Path) -> tuple[str | None, bool | None]:
+    """Return the commit of the git checkout at ``root`` and whether it has changes; None where git cannot say."""
+    # Without this check git would answer for a repository that merely encloses root.
+    if not (root / ".git").exists():
+        return None, None
+    changes = _git(root, "status", "--porcelain")
+    return _git(root, "rev-parse", "HEAD"), None if changes is None else changes != ""
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    command = ["git", "-C", str(root), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def device_slug(gpu_name: str) -> str:
+    """Return the baseline folder of a GPU: ``nvidia-h200`` for ``NVIDIA H200``."""
+    return re.sub(r"[^a-z0-9]+", "-", gpu_name.lower()).strip("-")
+
+
+def gpu_states() -> list[GpuState]:
+    """Return what NVML says right now of each GPU that this process may use; empty where there is no NVML."""
+    with _nvml() as nvml:
+        return [_state(nvml, index, handle) for index, handle in enumerate(_visible(nvml))]
+
+
+def _gpu_fields() -> dict[str, Any]:
+    with _nvml() as nvml:
+        handles = _visible(nvml)
+        if not handles:
+            msg = "NVML shows no GPU that this process may use; a case of the gpu lane needs one"
+            raise RuntimeError(msg)
+        first = handles[0]
+        name = _text(nvml.nvmlDeviceGetName(first))
+        memory = _ask(nvml.nvmlDeviceGetMemoryInfo, first)
+        return {
+            "device": device_slug(name),
+            "gpu_name": name,
+            "gpu_count": len(handles),
+            "gpu_memory_bytes": None if memory is None else memory.total,
+            "mig": _mig(nvml, first),
+            "power_limit_w": _watts(_ask(nvml.nvmlDeviceGetEnforcedPowerLimit, first)),
+            "driver": _text(nvml.nvmlSystemGetDriverVersion()),
+        }
+
+
+@contextmanager
+def _nvml() -> Iterator[Any]:
+    """Yield pynvml, initialised, or None where there is no driver."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        yield None
+        return
+    try:
+        yield pynvml
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _ask(question: Callable[..., Any], *arguments: object) -> Any:
+    """Return NVML's answer, or None where this GPU or driver has none."""
+    import pynvml
+
+    try:
+        return question(*arguments)
+    except pynvml.NVMLError:
+        return None
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _watts(milliwatts: int | None) -> float | None:
+    return None if milliwatts is None else milliwatts / 1000
+
+
+def _mig(nvml: Any, handle: Any) -> bool | None:
+    if _ask(nvml.nvmlDeviceIsMigDeviceHandle, handle):
+        return True
+    mode = _ask(nvml.nvmlDeviceGetMigMode, handle)
+    return None if mode is None else bool(mode[0])
+
+
+def _visible(nvml: Any) -> list[Any]:
+    """Return the handles of the GPUs that this process may use, in its own order."""
+    if nvml is None:
+        return []
+    identifiers = _cuda_uuids()
+    if identifiers is None:
+        identifiers = _listed_devices()
+    if identifiers is None:
+        identifiers = [str(index) for index in range(nvml.nvmlDeviceGetCount())]
+    handles = (_handle(nvml, identifier) for identifier in identifiers)
+    return [handle for handle in handles if handle is not None]
+
+
+def _cuda_uuids() -> list[str] | None:
+    """Return the UUIDs of CUDA's devices, or None where torch is not loaded, sees no GPU or is too old to say.
+
+    CUDA may number GPUs differently from NVML (fastest first against PCI order); a UUID is the same in both.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return None
+    properties = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    uuids = [str(item.uuid) for item in properties if hasattr(item, "uuid")]
+    return uuids if len(uuids) == len(properties) else None
+
+
+def _listed_devices() -> list[str] | None:
+    """Return the entries of CUDA_VISIBLE_DEVICES, or None where it is not set."""
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if listed is None:
+        return None
+    entries = [entry.strip() for entry in listed.split(",")]
+    # CUDA stops at the first entry that it cannot use, and -1 is the usual one.
+    known = [entry != "" and entry != "-1" for entry in entries]
+    return entries[: known.index(False)] if False in known else entries
+
+
+def _handle(nvml: Any, identifier: str) -> Any:
+    if identifier.isdigit():
+        return _ask(nvml.nvmlDeviceGetHandleByIndex, int(identifier))
+    if identifier.startswith(("GPU-", "MIG-")):
+        return _ask(nvml.nvmlDeviceGetHandleByUUID, identifier)
+    whole = _ask(nvml.nvmlDeviceGetHandleByUUID, f"GPU-{identifier}")
+    return whole if whole is not None else _ask(nvml.nvmlDeviceGetHandleByUUID, f"MIG-{identifier}")
+
+
+def _state(nvml: Any, index: int, handle: Any) -> GpuState:
+    usage = _ask(nvml.nvmlDeviceGetUtilizationRates, handle)
+    return GpuState(
+        index=index,
+        sm_clock_mhz=_ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+        memory_clock_mhz=_ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
+        temperature_c=_ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
+        power_w=_watts(_ask(nvml.nvmlDeviceGetPowerUsage, handle)),
+        throttle_reasons=throttle_reasons(_ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0),
+        other_processes=_others(_ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []),
+        utilization_percent=None if usage is None else usage.gpu,
+    )
+
+
+# Bits of NVML's clock event reasons. Bit 0, the GPU is idle, is left out: it slows nobody down.
+_THROTTLE_BITS = {
+    1: "applications-clocks-setting",
+    2: "sw-power-cap",
+    3: "hw-slowdown",
+    4: "sync-boost",
+    5: "sw-thermal-slowdown",
+    6: "hw-thermal-slowdown",
+    7: "hw-power-brake-slowdown",
+    8: "display-clock-setting",
+}
+
+
+def throttle_reasons(mask: int) -> list[str]:
+    """Return the names of the reasons for lower clocks that are set in NVML's bit ``mask``."""
+    return [_THROTTLE_BITS.get(bit, f"bit-{bit}") for bit in range(1, mask.bit_length()) if mask >> bit & 1]
+
+
+def _others(processes: list[Any]) -> list[int]:
+    """Return the process ids on a GPU that are not this process.
+
+    In a container NVML gives the host's ids, in which this process cannot find itself. Once it holds a CUDA
+    context, one of them must be its own, so one is dropped: how many others there are stays right.
+    """
+    pids = sorted(process.pid for process in processes)
+    if os.getpid() in pids:
+        return [pid for pid in pids if pid != os.getpid()]
+    torch = sys.modules.get("torch")
+    return pids[1:] if torch is not None and torch.cuda.is_initialized() else pids

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from perf.case import Case
 from perf.environment import Environment, GpuState
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[1] = 1
 
 Kind = Literal["count-strict", "count-volume", "device", "wall", "quality", "info"]
 Direction = Literal["lower", "higher"]
@@ -117,7 +117,7 @@ def write_atomically(path: Path, text: str) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(temporary, path)  # noqa: PTH105  (tests interrupt it here)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise

@@ -1,0 +1,151 @@
+"""pytest options of the suite, where its runs happen, and the report at the end of a session."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perf.judge import GATED
+from perf.session import STASH, Session, bad_input, chosen_cases, gpu_count, new_name, nothing_measured
+
+ROOT = Path(__file__).parent
+JUDGEMENT = pytest.StashKey[Any]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the suite's options."""
+    group = parser.getgroup("rfdetr-perf", "RF-DETR performance suite (tests/suite)")
+    group.addoption("--lane", choices=("auto", "cpu", "gpu"), default="auto", help="which cases to collect")
+    group.addoption("--case", action="append", default=[], metavar="ID", help="measure this case (repeatable)")
+    group.addoption("--runs", type=int, metavar="N", help="runs (fresh processes) a case; default 1 on cpu, 3 on gpu")
+    group.addoption("--records", type=Path, default=ROOT / "records", metavar="DIR", help="where records go")
+    group.addoption("--baselines", type=Path, default=ROOT / "baselines", metavar="DIR", help="what to judge against")
+    group.addoption("--gate", metavar="KINDS", help=f"kinds that decide the verdict: {','.join(sorted(GATED))}")
+    group.addoption("--patch", type=Path, metavar="FILE", help="Python file to import before rfdetr builds the model")
+    group.addoption("--run-timeout", type=float, default=3600.0, metavar="SECONDS", help="longest time for one run")
+    group.addoption("--session", help="internal: name of the session that a run belongs to")
+    group.addoption("--one-run", type=int, metavar="INDEX", help="internal: measure this run in this process")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Settle what the session measures, and which GPU a worker uses."""
+    config.stash[STASH] = _make_session(config)
+    _place(config)
+
+
+def _make_session(config: pytest.Config) -> Session:
+    option = config.option
+    name = _worker_input(config).get("perf_session") or option.session or new_name()
+    try:
+        cases = chosen_cases(option.case, option.lane)
+        gate = _gate(option.gate)
+        _check_values(option)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from error
+    return Session(
+        name=name,
+        folder=option.records / name,
+        baselines=option.baselines,
+        cases=cases,
+        runs=option.runs,
+        gate=gate,
+        patch=option.patch,
+        timeout=option.run_timeout,
+    )
+
+
+def _check_values(option: Any) -> None:
+    if option.runs is not None and option.runs < 1:
+        msg = f"--runs {option.runs}: at least 1"
+        raise ValueError(msg)
+    if option.patch and not option.patch.is_file():
+        msg = f"--patch {option.patch}: no such file"
+        raise ValueError(msg)
+
+
+def _gate(text: str | None) -> tuple[Any, ...]:
+    kinds = tuple(text.split(",")) if text else tuple(sorted(GATED))
+    if unknown := set(kinds) - GATED:
+        msg = f"--gate: unknown kind {', '.join(sorted(unknown))}; known: {', '.join(sorted(GATED))}"
+        raise ValueError(msg)
+    return kinds
+
+
+def _worker_input(config: pytest.Config) -> dict[str, Any]:
+    found: dict[str, Any] = getattr(config, "workerinput", {})
+    return found
+
+
+def _place(config: pytest.Config) -> None:
+    """Give each xdist worker a GPU of its own: two runs on one would time each other."""
+    worker = _worker_input(config).get("workerid")
+    if worker is None or not gpu_count():
+        return
+    index = int(worker.removeprefix("gw"))
+    if index >= gpu_count():
+        msg = f"worker {worker} has no GPU of its own: use -n {gpu_count()} or fewer"
+        raise pytest.UsageError(msg)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpu_count()))))
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[index]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell an xdist worker which session it belongs to."""
+    node.workerinput["perf_session"] = node.config.stash[STASH].name
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a GPU where there is none."""
+    if item.get_closest_marker("gpu") and not gpu_count():
+        pytest.skip("needs an NVIDIA GPU, and NVML shows none on this machine")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Remember why tests were skipped: a session that skipped everything must say so."""
+    if report.skipped and isinstance(report.longrepr, tuple):
+        _Skips.reasons.append(report.longrepr[2].removeprefix("Skipped: "))
+
+
+class _Skips:
+    """Why tests were skipped in this process; the hook above is given no config to stash it in."""
+
+    reasons: list[str] = []  # noqa: RUF012
+
+
+def _suite_ran(session: pytest.Session) -> bool:
+    option = session.config.option
+    ours = any(item.path.parent == ROOT / "tests" / "suite" for item in session.items)
+    worker = hasattr(session.config, "workerinput")
+    return ours and not worker and option.one_run is None and not option.collectonly
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Judge what was measured; the session's exit code is the worst verdict's."""
+    if not _suite_ran(session) or exitstatus not in (0, 1):
+        return
+    perf = session.config.stash[STASH]
+    expected = [case.id for case in perf.cases if case.lane == "cpu" or gpu_count()]
+    try:
+        records = perf.records()
+        judgement = perf.judge(records, expected) if records else nothing_measured(_Skips.reasons)
+    except ValueError as error:
+        judgement, records = bad_input(error), []
+    session.config.stash[JUDGEMENT] = (judgement, records)
+    session.exitstatus = judgement.exit_code
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Print the report of the session, and where its records are."""
+    if JUDGEMENT not in config.stash:
+        return
+    from perf.report.terminal import render
+
+    judgement, records = config.stash[JUDGEMENT]
+    terminalreporter.section("rfdetr-perf")
+    terminalreporter.write_line(render(judgement, records, terminalreporter._tw.fullwidth))
+    if records:
+        terminalreporter.write_line(f"records: {config.stash[STASH].folder}")

@@ -1,0 +1,153 @@
+"""Sessions only: what to install comes from perf/matrix.py.
+
+    nox -s perf-2.14                          measure, judge and report the pinned rfdetr release
+    nox -s perf-2.14 -- --rfdetr VALUE        another one: release, local checkout or git URL
+    nox -s perf-2.14 -- -k nano --maxfail=1   whatever else follows -- goes to pytest
+
+Environments are kept, so that a second run installs nothing that is there already; changed pins still take
+effect. ``nox -R -s perf-2.14`` skips installing altogether and measures what is there, whatever --rfdetr says.
+
+RFDETR_PERF_TORCH picks the build of torch: unset, what the package index gives (the plain wheel of PyPI);
+``cpu``, ``cu126`` ... one of PyTorch's own builds. uv knows where those are; for pip,
+RFDETR_PERF_TORCH_INDEX has to hold the address that PyTorch's install page gives for them.
+
+The suite's exit codes: 0 pass, 1 regressed or failed, 2 bad input, 3 inconclusive or nothing to compare with,
+4 improved (the baseline is stale). nox shows the code of the command that failed, and itself exits with 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).resolve().parent
+# The console script of nox does not look for modules beside the noxfile.
+sys.path.insert(0, str(ROOT))
+
+from perf.matrix import DEFAULT_MINOR, DEFAULT_RFDETR, MATRIX, Pins, pins_for, rfdetr_requirement  # noqa: E402
+
+nox.needs_version = ">=2024.4.15"
+nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.reuse_venv = "yes"
+nox.options.sessions = ["lint", "tests"]
+
+GROUPS: dict[str, list[str]] = nox.project.load_toml(ROOT / "pyproject.toml")["dependency-groups"]
+
+
+def torch_arguments(backend: str, build: str, index: str) -> list[str]:
+    """Return what to tell the installer ``backend`` (uv or virtualenv) to get this build of torch.
+
+    Raises:
+        ValueError: pip is not told where the build is; says what to do.
+    """
+    if index:
+        return ["--index-url", index]
+    if not build:
+        return []
+    if backend == "uv":
+        return ["--torch-backend", build]
+    msg = (
+        f"RFDETR_PERF_TORCH={build}: pip has to be told where PyTorch keeps these builds. Set "
+        "RFDETR_PERF_TORCH_INDEX to the --index-url that PyTorch's install page shows for them, or install uv, "
+        "which knows it, or unset RFDETR_PERF_TORCH to use the plain wheel"
+    )
+    raise ValueError(msg)
+
+
+def install_torch(session: nox.Session, pins: Pins) -> None:
+    """Install exactly the pinned torch and torchvision, from where RFDETR_PERF_TORCH says."""
+    build, index = os.environ.get("RFDETR_PERF_TORCH", ""), os.environ.get("RFDETR_PERF_TORCH_INDEX", "")
+    try:
+        arguments = torch_arguments(session.venv_backend, build, index)
+    except ValueError as error:
+        session.error(str(error))
+    # Another build of the same release satisfies the pin, so a kept environment has to be told to change it.
+    marker = Path(session.virtualenv.location, "rfdetr-perf-torch-build")
+    if marker.exists() and marker.read_text(encoding="utf-8") != build + index:
+        arguments.append("--force-reinstall")
+    session.install(*pins.torch_requirements, *arguments)
+    marker.write_text(build + index, encoding="utf-8")
+
+
+def install(session: nox.Session, minor: str, rfdetr: str, *others: str) -> None:
+    """Install the pins of one torch minor, the rfdetr that is asked for, this project and ``others``."""
+    pins = pins_for(minor)
+    try:
+        requirement = rfdetr_requirement(rfdetr, Path(session.invoked_from))
+    except ValueError as error:
+        session.error(str(error))
+    if pins.known_failure is not None:
+        session.warn(f"known not to work with torch {minor}: {pins.known_failure.reason}")
+    install_torch(session, pins)
+    # A checkout and a release can have the same version: an installer would then keep the one that is there.
+    pip = ["uv", "pip", "uninstall"] if session.venv_backend == "uv" else ["python", "-m", "pip", "uninstall", "--yes"]
+    session.run_install(*pip, "rfdetr", silent=True)
+    session.install(requirement, *pins.requirements, "-e", ".", *others)
+
+
+def parse(arguments: list[str]) -> tuple[str, list[str]]:
+    """Split what follows -- on the command line into the rfdetr to measure and pytest's own arguments."""
+    parser = argparse.ArgumentParser(prog="nox -s perf-X --", allow_abbrev=False, add_help=False)
+    parser.add_argument("--rfdetr", default=DEFAULT_RFDETR)
+    known, rest = parser.parse_known_args(arguments)
+    return known.rfdetr, rest
+
+
+def perf_session(minor: str) -> Callable[[nox.Session], None]:
+    """Return the session that measures, judges and reports with one torch minor."""
+
+    def perf(session: nox.Session) -> None:
+        rfdetr, rest = parse(session.posargs)
+        install(session, minor, rfdetr)
+        environment = {"RFDETR_PERF_TORCH_MINOR": minor, "PYTHONHASHSEED": "0"}
+        session.run("pytest", "tests/suite", *rest, env=environment)
+
+    pins = MATRIX[minor]
+    problem = "; rfdetr is known not to work with it" if pins.known_failure else ""
+    perf.__doc__ = f"Measure and judge rfdetr with torch {pins.torch}, Python {pins.python}{problem}."
+    return perf
+
+
+def unknown_minor(arguments: list[str]) -> str | None:
+    """Return what is wrong with the torch minors that nox's ``arguments`` ask for, or None.
+
+    nox compares names as numbers where it can: for it, perf-2.1 is perf-2.10, and it would measure that.
+    """
+    for argument in arguments[: arguments.index("--")] if "--" in arguments else arguments:
+        asked = re.fullmatch(r"(?:-[se]|--sessions?=)?perf-(.+)", argument)
+        try:
+            pins_for(asked[1] if asked else DEFAULT_MINOR)
+        except ValueError as error:
+            return str(error)
+    return None
+
+
+if (_problem := unknown_minor([*os.environ.get("NOXSESSION", "").split(","), *sys.argv[1:]])) is not None:
+    print(_problem, file=sys.stderr)
+    sys.exit(2)
+
+for _minor, _pins in MATRIX.items():
+    nox.session(name=f"perf-{_minor}", python=_pins.python)(perf_session(_minor))
+
+
+@nox.session(python=MATRIX[DEFAULT_MINOR].python)
+def tests(session: nox.Session) -> None:
+    """Run the project's own tests, the real cpu lane among them; what follows -- goes to pytest."""
+    install(session, DEFAULT_MINOR, DEFAULT_RFDETR, *GROUPS["test"])
+    environment = {"RFDETR_PERF_TORCH_MINOR": DEFAULT_MINOR, "PYTHONHASHSEED": "0"}
+    session.run("pytest", "tests/unit", "tests/e2e", *session.posargs, env=environment)
+
+
+@nox.session(python=MATRIX[DEFAULT_MINOR].python)
+def lint(session: nox.Session) -> None:
+    """Check format, lint and types; needs neither torch nor rfdetr."""
+    session.install("-e", ".", *GROUPS["lint"], *GROUPS["test"])
+    session.run("ruff", "format", "--check")
+    session.run("ruff", "check")
+    session.run("mypy")

@@ -1,0 +1,192 @@
+"""``rfdetr-perf``: judge records, report them, refresh baselines, list cases.
+
+Exit codes: 0 pass; 1 regressed, failed or not-compiled; 2 bad input; 3 inconclusive, no-baseline or incompatible;
+4 improved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import getpass
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from perf.baselines import FOLDER, approved_cases, baseline_path, find_baseline, write_baseline
+from perf.case import EXTRA, SUITE, catalogue, find_case
+from perf.judge import GATED, Options, judge
+from perf.pool import by_case
+from perf.record import Record, read_records
+from perf.refresh import Refresh, Request, refresh
+from perf.verdicts import EXIT_BAD_INPUT, Judgement
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; bad input is one line on stderr."""
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.command(options)
+    except (ValueError, OSError) as error:
+        print(f"rfdetr-perf: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    return code
+
+
+def expected_cases(records: Sequence[Record], baselines: Path) -> list[str]:
+    """Return the ids that a full session has: approved ones that the suite runs by itself, or no longer knows.
+
+    So a case that was renamed or dropped is seen, and one that only runs on request is not missed.
+    """
+    places = {(record.environment.device, record.environment.torch_minor) for record in records}
+    approved = [case_id for place in sorted(places) for case_id in approved_cases(baselines, *place)]
+    on_request = {case.id for case in EXTRA}
+    return [case_id for case_id in dict.fromkeys(approved) if case_id not in on_request]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="rfdetr-perf", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    judging = commands.add_parser("judge", help="hold records against baselines; the exit code is the verdict")
+    _add_reading(judging)
+    judging.add_argument("--json", action="store_true", help="print the verdicts as JSON")
+    judging.set_defaults(command=_judge)
+
+    reporting = commands.add_parser("report", help="the same report for reading: exits 0 whatever the verdict")
+    _add_reading(reporting)
+    reporting.set_defaults(command=_report)
+
+    refreshing = commands.add_parser("refresh", help="approve records as the baseline of their cases")
+    _add_records(refreshing)
+    refreshing.add_argument("--reason", required=True, help="why the values may change; kept for ever")
+    refreshing.add_argument("--approved-by", metavar="NAME", help="default: the user that runs this")
+    refreshing.add_argument("--dry-run", action="store_true", help="show the changes and write nothing")
+    refreshing.add_argument("--allow-dirty", action="store_true", help="accept a source with uncommitted changes")
+    refreshing.add_argument("--allow-fewer-runs", action="store_true", help="accept fewer runs than the baseline has")
+    refreshing.set_defaults(command=_refresh)
+
+    listing = commands.add_parser("cases", help="list the known cases")
+    listing.set_defaults(command=_cases)
+    return parser
+
+
+def _add_records(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("records", type=Path, metavar="RECORDS", help="a folder with *.record.json, or one such file")
+    parser.add_argument("--baselines", type=Path, default=FOLDER, metavar="DIR", help="default: %(default)s")
+    parser.add_argument(
+        "--case", action="append", metavar="ID", help="only this case; may be repeated (default: every case)"
+    )
+
+
+def _add_reading(parser: argparse.ArgumentParser) -> None:
+    _add_records(parser)
+    parser.add_argument(
+        "--gate",
+        type=_kinds,
+        default=GATED,
+        metavar="KIND,...",
+        help=f"gate only these kinds and show the others (default: {','.join(sorted(GATED))})",
+    )
+    parser.add_argument("--width", type=int, metavar="COLUMNS", help="default: the terminal's, or 120 in a log")
+
+
+def _kinds(text: str) -> frozenset[str]:
+    kinds = frozenset(text.split(","))
+    if not kinds <= GATED:
+        msg = f"unknown kind {', '.join(sorted(kinds - GATED))!r}; known: {', '.join(sorted(GATED))}"
+        raise argparse.ArgumentTypeError(msg)
+    return kinds
+
+
+def _judge(options: argparse.Namespace) -> int:
+    judgement, records = _judged(options)
+    if options.json:
+        print(judgement.model_dump_json(indent=1))
+    else:
+        _print(judgement, records, options.width)
+    return judgement.exit_code
+
+
+def _report(options: argparse.Namespace) -> int:
+    judgement, records = _judged(options)
+    _print(judgement, records, options.width)
+    return 0
+
+
+def _refresh(options: argparse.Namespace) -> int:
+    from perf.report.terminal import open_console, print_changes
+
+    request = Request(
+        by=options.approved_by or _user(),
+        reason=options.reason,
+        date=datetime.datetime.now(datetime.UTC).date(),
+        allow_dirty=options.allow_dirty,
+        allow_fewer_runs=options.allow_fewer_runs,
+    )
+    # Every case is decided before the first file is written: a bad one leaves all of them as they were.
+    cases = by_case(_read(options))
+    missing = sorted(set(options.case or ()) - cases.keys())
+    if missing:
+        msg = f"{options.records}: no record of case {', '.join(missing)}"
+        raise ValueError(msg)
+    decided = [refresh(group, find_baseline(options.baselines, group[0]), request) for group in cases.values()]
+    for done in decided:
+        print_changes(open_console(), done.baseline.case_id, done.changes)
+        if done.changes:
+            print(_write(options.baselines, done, options.dry_run))
+    return 0
+
+
+def _write(folder: Path, done: Refresh, dry_run: bool) -> str:
+    new = done.baseline
+    if dry_run:
+        return f"not written (--dry-run): {baseline_path(folder, new.device, new.torch_minor, new.case_id)}"
+    return f"written: {write_baseline(folder, new)}"
+
+
+def _cases(_options: argparse.Namespace) -> int:
+    suite = {case.id for lane in SUITE.values() for case in lane}
+    for case_id, case in catalogue().items():
+        print(f"{case_id:40} {case.lane} lane, {'in the suite' if case_id in suite else 'on request'}")
+    return 0
+
+
+def _judged(options: argparse.Namespace) -> tuple[Judgement, list[Record]]:
+    records = _read(options)
+    expected = options.case or expected_cases(records, options.baselines)
+    settings = Options(gate=options.gate, records_path=options.records)
+    return judge(records, options.baselines, expected=expected, options=settings), records
+
+
+def _read(options: argparse.Namespace) -> list[Record]:
+    if not options.records.exists():
+        msg = f"{options.records}: no such file or folder; run the suite first (nox -s perf-2.14)"
+        raise ValueError(msg)
+    records = read_records(options.records)
+    if not options.case:
+        return records
+    recorded = {record.case_id for record in records}
+    for case_id in options.case:
+        # A record's case need not be in the catalogue: it may be an older or a newer suite's.
+        if case_id not in recorded:
+            find_case(case_id)
+    return [record for record in records if record.case_id in options.case]
+
+
+def _print(judgement: Judgement, records: Sequence[Record], width: int | None) -> None:
+    from perf.report.terminal import open_console, print_report
+
+    print_report(open_console(width), judgement, records)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:
+        msg = "this system does not say who you are; pass --approved-by NAME"
+        raise ValueError(msg) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,241 @@
+"""Gates: the rule of each kind of signal, approved values against the runs of now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from perf.baselines import BaselineSignal
+from perf.pool import parts_by_name, pooled
+from perf.record import Direction, Kind, Part, Signal
+from perf.stats import RatioInterval, further_runs, learned_band, ratio_interval
+from perf.verdicts import PartChange, Verdict
+
+# A refactor that adds three ops of 3419 must not stop a pull request; 1 % of them is 34.
+VOLUME_TOLERANCE = 0.01
+# Machines of one kind differ by 0.5 % in GPU busy, so a stored baseline cannot see less than this.
+DEVICE_FLOOR = 0.01
+# A band learned from runs that scatter this much would let a real regression through: then nothing is proven.
+DEVICE_BAND_LIMIT = 0.05
+# Run medians scatter by 2 to 6 % on a shared host, so that about ten runs a side resolve this.
+WALL_TOLERANCE = 0.05
+# By signal, where the default does not fit. A first step is 157 to 178 s cold and 18 to 21 s with a warm cache.
+WALL_TOLERANCES = {"first_step": 0.5}
+PARTS_IN_MESSAGE = 10
+
+
+# What proves that a case compiled: frames that did, and frames that fell back to eager.
+FRAMES, FRAMES_FAILED = "frames", "frames_failed"
+
+
+class Outcome(NamedTuple):
+    """What a gate says. ``interval`` is that of the ratio now / baseline; ``parts`` are those that changed.
+
+    The first line of ``message`` is the point, and each further line is one part. No verdict: shown, not gated.
+    """
+
+    verdict: Verdict | None
+    message: str = ""
+    parts: Sequence[PartChange] = ()
+    interval: RatioInterval | None = None
+    listed: bool = False
+
+
+def compile_gate(frames: Sequence[Signal], failed: Sequence[Signal], runs: int) -> tuple[str, Outcome] | None:
+    """Return the verdict not-compiled and the signal that shows it; None where all ``runs`` prove they compiled.
+
+    ``frames`` and ``failed`` hold those signals of every run: without them nothing is proven.
+    """
+    if min(len(frames), len(failed)) < runs:
+        message = f"nothing proves that it compiled: not every run has the signals {FRAMES} and {FRAMES_FAILED}"
+        return FRAMES, Outcome("not-compiled", message)
+    if min(signal.value for signal in frames) <= 0:
+        return FRAMES, Outcome("not-compiled", "compile=True, and no frame was compiled: the step ran eager")
+    fallen = pooled(failed)
+    if fallen.value <= 0:
+        return None
+    parts = [_part_change(name, None, part) for name, part in parts_by_name(fallen.parts).items() if part.value]
+    head = f"frames that fell back to eager: {plain(fallen.value)}, compiled: {plain(pooled(frames).value)}"
+    return FRAMES_FAILED, Outcome("not-compiled", _with_parts(head, parts), parts)
+
+
+def strict_gate(base: BaselineSignal, now: Sequence[Signal]) -> Outcome:
+    """Judge a strict count: any rise, of the total or of a part, regressed; else any fall improved."""
+    value = pooled(now)
+    parts = changed_parts(base, value)
+    sign = _sign(base.direction)
+    most, least = max(sign * run for run in base.runs), min(sign * run for run in base.runs)
+    total = sign * value.value
+    if total > most or any(sign * (part.new - part.old) > 0 for part in parts):
+        return Outcome("regressed", _strict_message(base, now, value, parts), parts)
+    # Where the baseline's own runs differ, a part that fell may be that difference; the total decides.
+    if total < least or (parts and most == least):
+        return Outcome("improved", _strict_message(base, now, value, parts), parts)
+    return Outcome("pass")
+
+
+def volume_gate(base: BaselineSignal, now: Sequence[Signal]) -> Outcome:
+    """Judge a volume count: every change is listed, and beyond ``VOLUME_TOLERANCE`` of the total it is gated.
+
+    A value within the range of the baseline's own runs is no change.
+    """
+    value = pooled(now)
+    noisy = min(base.runs) != max(base.runs)
+    if noisy and min(base.runs) <= value.value <= max(base.runs):
+        return Outcome("pass")
+    parts = changed_parts(base, value)
+    worse = _worsening(base, value.value)
+    if value.value == base.value and not parts:
+        return Outcome("pass")
+    message = _with_parts(_moved(base, value.value), parts)
+    return Outcome(_beyond(worse, VOLUME_TOLERANCE), message, parts, listed=abs(worse) <= VOLUME_TOLERANCE)
+
+
+def device_gate(base: BaselineSignal, now: Sequence[Signal], floor: float = DEVICE_FLOOR) -> Outcome:
+    """Judge a device signal against the band that the baseline's runs teach, at least ``floor`` (a fraction)."""
+    value = pooled(now).value
+    band = learned_band(base.runs, floor)
+    verdict = _beyond(_worsening(base, value), band)
+    learned = f"the band of +/-{100 * band:.2f} % from {_count(base.runs, 'baseline run')}"
+    interval = _interval(base, now)
+    if verdict != "pass":
+        return Outcome(verdict, f"{_share(base, value)}, beyond {learned}", interval=interval)
+    if band > DEVICE_BAND_LIMIT:
+        message = f"{_share(base, value)}, but {learned} is too wide to see a regression: approve more runs"
+        return Outcome("inconclusive", message, interval=interval)
+    return Outcome("pass", interval=interval)
+
+
+def wall_gate(base: BaselineSignal, now: Sequence[Signal]) -> Outcome:
+    """Judge a wall signal by the interval of its ratio over runs; what that does not settle is inconclusive."""
+    interval = _interval(base, now)
+    if interval is None:
+        return Outcome("inconclusive", _no_interval(base, now))
+    tolerance = WALL_TOLERANCES.get(base.name, WALL_TOLERANCE)
+    # Turned so that above 1 is worse.
+    worse = interval if base.direction == "lower" else interval.inverse()
+    text = f"{_percent(interval.ratio - 1)}, interval {interval_text(interval)}, tolerance {100 * tolerance:.0f} %"
+    if worse.low > 1 + tolerance:
+        return Outcome("regressed", text, interval=interval)
+    if worse.high < 1 - tolerance:
+        return Outcome("improved", text, interval=interval)
+    if worse.high < 1 + tolerance:
+        return Outcome("pass", text, interval=interval)
+    return Outcome("inconclusive", f"{text}; {_to_settle(base, now, tolerance)}", interval=interval)
+
+
+Gate = Callable[[BaselineSignal, Sequence[Signal]], Outcome]
+GATES: dict[Kind, Gate] = {
+    "count-strict": strict_gate,
+    "count-volume": volume_gate,
+    "device": device_gate,
+    "wall": wall_gate,
+}
+
+
+def changed_parts(base: BaselineSignal, now: Signal) -> list[PartChange]:
+    """Return the parts that differ, largest change first; none where a side does not say what it consists of."""
+    if _unattributed(base.value, base.parts) or _unattributed(now.value, now.parts):
+        return []
+    before, after = parts_by_name(base.parts), parts_by_name(now.parts)
+    changes = [_part_change(name, before.get(name), after.get(name)) for name in {**before, **after}]
+    return sorted((c for c in changes if c.old != c.new), key=lambda c: (-abs(c.new - c.old), c.name))
+
+
+def plain(value: float) -> str:
+    """Return a number without a needless fraction: counts exactly, others to six digits."""
+    return str(int(value)) if value == int(value) else f"{value:.6g}"
+
+
+def interval_text(interval: tuple[float, ...]) -> str:
+    """Return the two ends of the interval of a ratio as changes, ``+1.2 % to +3.4 %``."""
+    return f"{_percent(interval[-2] - 1)} to {_percent(interval[-1] - 1)}"
+
+
+def _part_change(name: str, old: Part | None, new: Part | None) -> PartChange:
+    # The line of now, where there is one: that is the line the reader has open.
+    where = new.where if new and new.where else old.where if old else []
+    return PartChange(name=name, old=old.value if old else 0, new=new.value if new else 0, where=where)
+
+
+def _unattributed(value: float, parts: Sequence[Part]) -> bool:
+    return not parts and value != 0
+
+
+def _sign(direction: Direction) -> int:
+    return 1 if direction == "lower" else -1
+
+
+def _worsening(base: BaselineSignal, value: float) -> float:
+    """Return the relative change, above 0 where worse; infinite where the baseline is 0 and the value is not."""
+    change = _sign(base.direction) * (value - base.value)
+    return change / abs(base.value) if base.value else change * float("inf") if change else 0.0
+
+
+def _beyond(worse: float, tolerance: float) -> Verdict:
+    if abs(worse) <= tolerance:
+        return "pass"
+    return "regressed" if worse > 0 else "improved"
+
+
+def _strict_message(base: BaselineSignal, now: Sequence[Signal], value: Signal, parts: list[PartChange]) -> str:
+    head = _moved(base, value.value)
+    runs = [signal.value for signal in now]
+    if len(set(runs)) > 1:
+        head += f" (the worst of {len(runs)} runs that differ: {plain(min(runs))} to {plain(max(runs))})"
+    return _with_parts(head, parts)
+
+
+def _moved(base: BaselineSignal, value: float) -> str:
+    if value == base.value:
+        return f"the total is still {plain(value)}, but its parts were replaced"
+    share = f" ({_share(base, value)})" if base.value else ""
+    return f"{plain(base.value)} -> {plain(value)}{share}"
+
+
+def _share(base: BaselineSignal, value: float) -> str:
+    return _percent(value / base.value - 1) if base.value else f"0 -> {plain(value)}"
+
+
+def _with_parts(head: str, parts: list[PartChange]) -> str:
+    # A reason that torch gives may have several lines; here each part is one.
+    lines = [
+        f"{' '.join(p.name.split())} {plain(p.old)} -> {plain(p.new)}{_at(p.where)}" for p in parts[:PARTS_IN_MESSAGE]
+    ]
+    if len(parts) > PARTS_IN_MESSAGE:
+        lines.append(f"and {len(parts) - PARTS_IN_MESSAGE} more parts")
+    return "\n".join([head, *lines])
+
+
+def _at(where: Sequence[str]) -> str:
+    return f" at {where[0]}" if where else ""
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:+.2f} %"
+
+
+def _count(runs: Sequence[object], noun: str) -> str:
+    return f"{len(runs)} {noun}{'' if len(runs) == 1 else 's'}"
+
+
+def _interval(base: BaselineSignal, now: Sequence[Signal]) -> RatioInterval | None:
+    """Return the interval of now / baseline, or None where there are too few runs or a value is no time or size."""
+    runs = [signal.value for signal in now]
+    if min(len(base.runs), len(runs)) < 2 or min(*base.runs, *runs) <= 0:
+        return None
+    return ratio_interval(base.runs, runs)
+
+
+def _no_interval(base: BaselineSignal, now: Sequence[Signal]) -> str:
+    if min(len(base.runs), len(now)) < 2:
+        return f"an interval needs 2 runs a side; there are {len(base.runs)} in the baseline and {len(now)} now"
+    return "a run's value is not above 0, so there is no ratio"
+
+
+def _to_settle(base: BaselineSignal, now: Sequence[Signal], tolerance: float) -> str:
+    boundary = 1 + tolerance if base.direction == "lower" else 1 / (1 + tolerance)
+    runs = further_runs(base.runs, [signal.value for signal in now], boundary)
+    if runs is None:
+        return "more runs alone will not settle it: approve a baseline of more runs, or use a quieter machine"
+    return f"about {runs} more run{'' if runs == 1 else 's'} would settle it"

@@ -1,0 +1,234 @@
+"""The judge: records against baselines -> verdicts, one sentence and an exit code."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from perf.baselines import FOLDER, STORED, Baseline, BaselineSignal, find_baseline
+from perf.environment import Environment
+from perf.gates import (
+    DEVICE_FLOOR,
+    FRAMES,
+    FRAMES_FAILED,
+    GATES,
+    Gate,
+    Outcome,
+    compile_gate,
+    device_gate,
+)
+from perf.pool import by_case, by_signal, common_environment, host, made_with, pooled
+from perf.record import Kind, Record, Signal
+from perf.verdicts import WHOLE_CASE, CaseVerdict, Judgement, SignalVerdict, Verdict, exit_code, summarize, worst
+
+GATED: frozenset[Kind] = frozenset(GATES)
+# The only counts that move with Python's own minor.
+PYTHON_SIGNALS = frozenset({"python_calls", "c_calls"})
+POWER_KINDS: frozenset[Kind] = frozenset({"device", "wall"})
+
+
+class Options(NamedTuple):
+    """How to judge: the kinds to gate, the floor of the device band (a fraction), and where the records lie."""
+
+    gate: Collection[Kind] = GATED
+    device_floor: float = DEVICE_FLOOR
+    records_path: Path = Path("RECORDS")
+
+
+def judge(
+    records: Sequence[Record],
+    baselines: Mapping[str, Baseline] | Path = FOLDER,
+    *,
+    expected: Collection[str] = (),
+    options: Options = Options(),  # noqa: B008  (immutable)
+) -> Judgement:
+    """Judge every case of ``records``; ``expected`` names case ids that must be among them.
+
+    Raises:
+        ValueError: runs of one case that cannot be pooled, or a baseline that cannot be used; names which.
+    """
+    cases = []
+    for case_id, group in by_case(records).items():
+        found = find_baseline(baselines, group[0]) if isinstance(baselines, Path) else baselines.get(case_id)
+        cases.append(judge_case(group, found, options))
+    seen = {case.case_id for case in cases}
+    cases += [_missing_case(case_id, records) for case_id in expected if case_id not in seen]
+    return Judgement(cases=cases, exit_code=exit_code(worst(case.verdict for case in cases)), summary=summarize(cases))
+
+
+def judge_case(records: Sequence[Record], baseline: Baseline | None, options: Options = Options()) -> CaseVerdict:  # noqa: B008
+    """Judge the runs of one case against its baseline.
+
+    Raises:
+        ValueError: no records, or runs that cannot be pooled.
+    """
+    environment = common_environment(records)
+    finished = [record for record in records if record.status == "finished"]
+    rows = [_failed_run(record) for record in records if record.status != "finished"]
+    if finished:
+        rows += _Bench(finished, baseline, options).rows()
+    verdict = worst(row.verdict for row in rows)
+    if verdict is None:
+        verdict = "no-baseline"
+        rows.append(_nothing_gated(records[0], options))
+    return CaseVerdict(
+        case_id=records[0].case_id,
+        verdict=verdict,
+        runs=len(finished),
+        device=environment.device,
+        torch_minor=environment.torch_minor,
+        signals=rows,
+    )
+
+
+class _Bench(NamedTuple):
+    """The finished runs of one case, what they are held against, and how."""
+
+    records: list[Record]
+    baseline: Baseline | None
+    options: Options
+
+    def rows(self) -> list[SignalVerdict]:
+        found = by_signal(self.records)
+        rows = [self._row(name, signals) for name, signals in found.items()]
+        approved = self.baseline.signals if self.baseline else []
+        rows += [self._missing(base) for base in approved if base.name not in found]
+        unproven = self._unproven(found)
+        replaced = {row.signal for row in unproven}
+        return unproven + [row for row in rows if row.signal not in replaced]
+
+    def _gated(self, kind: Kind) -> bool:
+        return kind in GATES and kind in self.options.gate and kind in STORED[self.records[0].case.lane]
+
+    def _row(self, name: str, signals: list[Signal]) -> SignalVerdict:
+        now = pooled(signals)
+        base = self._approved(name)
+        return self._answer(name, now, base, self._outcome(now, base, signals))
+
+    def _missing(self, base: BaselineSignal) -> SignalVerdict:
+        verdict: Verdict | None = "failed" if self._gated(base.kind) else None
+        return self._answer(base.name, None, base, Outcome(verdict, "missing: the baseline has it and no run does"))
+
+    def _unproven(self, found: Mapping[str, list[Signal]]) -> list[SignalVerdict]:
+        """Return the row not-compiled, unless every run proves that it compiled."""
+        if not self.records[0].case.compile:
+            return []
+        proof = compile_gate(found.get(FRAMES, []), found.get(FRAMES_FAILED, []), len(self.records))
+        if proof is None:
+            return []
+        name, outcome = proof
+        signals = found.get(name)
+        return [self._answer(name, pooled(signals) if signals else None, self._approved(name), outcome)]
+
+    def _approved(self, name: str) -> BaselineSignal | None:
+        return self.baseline.signal(name) if self.baseline else None
+
+    def _outcome(self, now: Signal, base: BaselineSignal | None, signals: list[Signal]) -> Outcome:
+        if not self._gated(now.kind):
+            return Outcome(None)
+        absent = [str(record.run) for record in self.records if record.signal(now.name) is None]
+        if absent:
+            return Outcome("failed", f"absent from {len(absent)} of {len(self.records)} runs: run {', '.join(absent)}")
+        environment = self.records[0].environment
+        if self.baseline is None or base is None:
+            what = "signal" if self.baseline else "case"
+            place = f"{environment.device}, torch {environment.torch_minor}"
+            return Outcome("no-baseline", f"this {what} has no baseline on {place} yet")
+        reason = incompatibility(self.baseline, base, environment, now)
+        if reason:
+            return Outcome("incompatible", reason)
+        outcome = self._gate(now.kind)(base, signals)
+        note = _wall_note(self.baseline, base, environment) if now.kind == "wall" else ""
+        return outcome._replace(message=outcome.message + note)
+
+    def _gate(self, kind: Kind) -> Gate:
+        return partial(device_gate, floor=self.options.device_floor) if kind == "device" else GATES[kind]
+
+    def _answer(self, name: str, now: Signal | None, base: BaselineSignal | None, outcome: Outcome) -> SignalVerdict:
+        shape = now or base or Signal(name=name, kind="info", unit="", value=0)
+        before = base.value if base and base.unit == shape.unit else None
+        where = dict.fromkeys(line for part in outcome.parts for line in part.where)
+        return SignalVerdict(
+            case_id=self.records[0].case_id,
+            signal=name,
+            kind=shape.kind,
+            unit=shape.unit,
+            direction=shape.direction,
+            baseline=before,
+            now=now.value if now else None,
+            change=now.value - before if now and before is not None else None,
+            verdict=outcome.verdict,
+            interval=(outcome.interval.low, outcome.interval.high) if outcome.interval else None,
+            parts=list(outcome.parts),
+            where=list(where),
+            message=outcome.message,
+            listed=outcome.listed,
+            reproduce=self.records[0].command,
+            # A case that did not compile makes no baseline, so there is no command to offer.
+            refresh="" if outcome.verdict == "not-compiled" else self._refresh_command(),
+        )
+
+    def _refresh_command(self) -> str:
+        records = shlex.quote(str(self.options.records_path))
+        return f'rfdetr-perf refresh {records} --case {self.records[0].case_id} --reason "..."'
+
+
+def incompatibility(baseline: Baseline, base: BaselineSignal, environment: Environment, now: Signal) -> str:
+    """Return why this signal cannot be held against this baseline, naming both sides; empty where it can."""
+    new, old = made_with(environment), baseline.made_with
+    versions = ["transformers", "pytorch_lightning", *(["python"] if now.name in PYTHON_SIGNALS else [])]
+    pairs: list[tuple[str, object, object]] = [(name, new[name], old.get(name)) for name in versions]
+    pairs += [(name, getattr(environment, name), getattr(baseline, name)) for name in ("device", "torch_minor")]
+    pairs += [(name, getattr(now, name), getattr(base, name)) for name in ("unit", "kind", "direction")]
+    if now.kind in POWER_KINDS:
+        pairs.append(("power limit (W)", environment.power_limit_w, baseline.power_limit_w))
+    return "; ".join(f"{name} {now_has}, the baseline {had}" for name, now_has, had in pairs if now_has != had)
+
+
+def _wall_note(baseline: Baseline, base: BaselineSignal, environment: Environment) -> str:
+    pairs = [
+        ("host", host(environment), baseline.approvals[base.approval].host),
+        ("Python", made_with(environment)["python"], baseline.made_with.get("python")),
+    ]
+    return "".join(f"; note: {name} {now}, the baseline's {old}" for name, now, old in pairs if now != old)
+
+
+def _failed_run(record: Record) -> SignalVerdict:
+    lines = (record.error or "").strip().splitlines()
+    why = lines[-1] if lines else f"no error was recorded; its status is {record.status!r}: was it killed?"
+    return SignalVerdict(
+        case_id=record.case_id,
+        signal=f"run {record.run}",
+        kind="info",
+        verdict="failed",
+        message=f"did not finish: {why}",
+        reproduce=record.command,
+    )
+
+
+def _nothing_gated(record: Record, options: Options) -> SignalVerdict:
+    kinds = ", ".join(sorted(options.gate))
+    return SignalVerdict(
+        case_id=record.case_id,
+        signal=WHOLE_CASE,
+        kind="info",
+        verdict="no-baseline",
+        message=f"nothing was gated: there is no signal that the {record.case.lane} lane gates among kinds {kinds}",
+        reproduce=record.command,
+    )
+
+
+def _missing_case(case_id: str, records: Sequence[Record]) -> CaseVerdict:
+    device, minor = next(((r.environment.device, r.environment.torch_minor) for r in records), ("any device", "any"))
+    row = SignalVerdict(
+        case_id=case_id,
+        signal=WHOLE_CASE,
+        kind="info",
+        verdict="failed",
+        message="missing: this case was expected and left no record",
+        reproduce=f"nox -s perf-{minor}",
+    )
+    return CaseVerdict(case_id=case_id, verdict="failed", runs=0, device=device, torch_minor=minor, signals=[row])

@@ -1,0 +1,140 @@
+"""What to install for each torch minor, and what is known not to work and why.
+
+Needs the standard library only: ``noxfile.py`` imports it where nothing but nox is installed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+# The release that is measured unless ``--rfdetr`` says otherwise. Pinned here and nowhere else.
+DEFAULT_RFDETR = "1.11.2"
+
+# The torch minor of the project's own tests, and of the cpu lane's committed baselines.
+DEFAULT_MINOR = "2.14"
+
+# Training needs these on top of rfdetr's core.
+EXTRA = "train"
+
+ACCEPTED = (
+    "a release such as 1.11.1, the path of a local checkout, "
+    "or a git URL such as git+https://HOST/OWNER/rf-detr.git@REF"
+)
+
+
+@dataclass(frozen=True)
+class KnownFailure:
+    """A torch minor on which rfdetr does not work: why, and a regex that its error text matches."""
+
+    reason: str
+    pattern: str
+
+
+@dataclass(frozen=True)
+class Pins:
+    """Exact releases for one torch minor. Whatever can change a count is pinned; the rest may float.
+
+    ``numpy`` and the others are versions without an operator. ``known_failure`` is None where rfdetr works.
+    """
+
+    torch: str
+    torchvision: str
+    numpy: str = "2.4.6"
+    transformers: str = "5.24.0"
+    pytorch_lightning: str = "2.6.6"
+    torchmetrics: str = "1.8.2"
+    pycocotools: str = "2.0.11"
+    scipy: str = "1.17.1"
+    python: str = "3.11"
+    known_failure: KnownFailure | None = None
+
+    @property
+    def torch_requirements(self) -> list[str]:
+        """Return torch and torchvision, which come from one index, as pip requirements."""
+        return [f"torch=={self.torch}", f"torchvision=={self.torchvision}"]
+
+    @property
+    def requirements(self) -> list[str]:
+        """Return everything that is pinned as pip requirements, torch first."""
+        return [
+            *self.torch_requirements,
+            f"numpy=={self.numpy}",
+            f"transformers=={self.transformers}",
+            f"pytorch-lightning=={self.pytorch_lightning}",
+            f"torchmetrics=={self.torchmetrics}",
+            f"pycocotools=={self.pycocotools}",
+            f"scipy=={self.scipy}",
+        ]
+
+
+_NO_TORCH_FOR_TRANSFORMERS = KnownFailure(
+    reason="every transformers 5 that rfdetr allows asks for torch 2.4 or later and hides an older one, "
+    "so that rfdetr cannot be imported",
+    pattern=r"cannot import name 'BackboneConfigMixin' from 'transformers'",
+)
+
+# torchvision: the release whose metadata asks for exactly this torch (0.29 asks for torch>=2.14 only).
+# transformers: 5.1 to 5.14 need torch 2.4, 5.15 to 5.19 need 2.5, later ones 2.6; pip cannot see that.
+# 2.4 takes the release that was seen to train with it; 2.5 the newest that its floor allows.
+MATRIX: dict[str, Pins] = {
+    # torch 2.2 was built before numpy 2: its bridge to numpy is missing there.
+    "2.2": Pins(torch="2.2.2", torchvision="0.17.2", numpy="1.26.4", known_failure=_NO_TORCH_FOR_TRANSFORMERS),
+    "2.3": Pins(torch="2.3.1", torchvision="0.18.1", known_failure=_NO_TORCH_FOR_TRANSFORMERS),
+    "2.4": Pins(torch="2.4.1", torchvision="0.19.1", transformers="5.1.0"),
+    "2.5": Pins(torch="2.5.1", torchvision="0.20.1", transformers="5.19.0"),
+    "2.6": Pins(torch="2.6.0", torchvision="0.21.0"),
+    "2.7": Pins(torch="2.7.1", torchvision="0.22.1"),
+    "2.8": Pins(torch="2.8.0", torchvision="0.23.0"),
+    "2.9": Pins(torch="2.9.1", torchvision="0.24.1"),
+    "2.10": Pins(torch="2.10.0", torchvision="0.25.0"),
+    "2.11": Pins(torch="2.11.0", torchvision="0.26.0"),
+    "2.12": Pins(torch="2.12.1", torchvision="0.27.1"),
+    "2.13": Pins(torch="2.13.0", torchvision="0.28.0"),
+    "2.14": Pins(torch="2.14.1", torchvision="0.29.1"),
+    "2.15": Pins(torch="2.15.0", torchvision="0.29.2"),
+}
+
+
+def pins_for(minor: str) -> Pins:
+    """Return the pins of one torch minor.
+
+    Raises:
+        ValueError: no such minor; the message lists the known ones.
+    """
+    if minor not in MATRIX:
+        msg = f"unknown torch minor {minor!r}; known: {', '.join(MATRIX)}"
+        raise ValueError(msg)
+    return MATRIX[minor]
+
+
+def rfdetr_requirement(value: str, base: Path | None = None) -> str:
+    """Turn a ``--rfdetr`` value into a pip requirement with what training needs.
+
+    ``value`` is a release, the path of a local checkout (a relative one starts at ``base``, by default the
+    current folder) or a git URL.
+
+    Raises:
+        ValueError: none of these, or a path that holds no checkout; the message says what is accepted.
+    """
+    value = value.strip()
+    if _is_git_url(value):
+        return f"rfdetr[{EXTRA}] @ {value if value.startswith('git+') else f'git+{value}'}"
+    if re.fullmatch(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?", value):
+        return f"rfdetr[{EXTRA}]=={value}"
+    if value.startswith((".", "/", "~")) or (value and Path(base or "", value).is_dir()):
+        return _checkout_requirement(Path(base or "", Path(value).expanduser()).resolve())
+    msg = f"--rfdetr {value!r} is not something to install; give {ACCEPTED}"
+    raise ValueError(msg)
+
+
+def _is_git_url(value: str) -> bool:
+    return value.startswith("git+") or bool(re.match(r"(https|ssh)://\S+\.git(@\S+)?$", value))
+
+
+def _checkout_requirement(path: Path) -> str:
+    if not (path / "pyproject.toml").is_file():
+        msg = f"--rfdetr {path}: no pyproject.toml there, so it is no checkout of rfdetr; give {ACCEPTED}"
+        raise ValueError(msg)
+    return f"rfdetr[{EXTRA}] @ {path.as_uri()}"

@@ -1,0 +1,139 @@
+"""Compilation: what Dynamo made of a case, from its own counters while the case really runs."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from perf.probes.parts import Tally
+from perf.probes.source import is_user_code, short_path
+from perf.record import Signal
+
+# Frames are few, but a multi-scale case recompiles many times; Dynamo keeps 64 by itself.
+_METRICS_KEPT = 4096
+
+
+def reset() -> None:
+    """Forget what Dynamo has counted in this process, so that :func:`signals` speaks of one case."""
+    import torch._dynamo
+    from torch._dynamo import utils
+
+    torch._dynamo.reset()
+    utils.counters.clear()
+    utils.graph_break_reasons.clear()
+    utils.guard_failures.clear()
+    if hasattr(utils, "set_compilation_metrics_limit"):
+        utils.set_compilation_metrics_limit(_METRICS_KEPT)
+    if hasattr(utils, "clear_compilation_metrics"):
+        utils.clear_compilation_metrics()
+
+
+def progress() -> str:
+    """Return how far compilation has come, in words; empty before the first frame."""
+    import sys
+
+    utils = sys.modules.get("torch._dynamo.utils")
+    if utils is None or not utils.counters["frames"]:
+        return ""
+    return f"{utils.counters['frames']['total']} frames, {utils.counters['stats']['unique_graphs']} graphs so far"
+
+
+def signals() -> list[Signal]:
+    """Return frames, frames that failed, graphs, graph breaks and recompiles since :func:`reset`."""
+    from torch._dynamo.utils import counters
+
+    frames = counters["frames"]["total"]
+    failed = frames - counters["frames"]["ok"]
+    return [
+        Signal(name="frames", kind="info", unit="frames", value=frames, direction="higher"),
+        _failed_frames(failed),
+        _strict("graphs", "graphs", counters["stats"]["unique_graphs"], Tally()),
+        _breaks(sum(counters["graph_break"].values())),
+        _recompiles(),
+        *(_cache_signals(counters) if frames else []),
+    ]
+
+
+def _strict(name: str, unit: str, value: int, tally: Tally) -> Signal:
+    """Return a strict count; what the tally does not explain becomes a part of its own."""
+    if tally.counts and value > tally.total:
+        tally.add("no source line known", amount=value - tally.total)
+    return Signal(name=name, kind="count-strict", unit=unit, value=value, parts=tally.parts())
+
+
+def _metrics() -> list[Any]:
+    from torch._dynamo import utils
+
+    read = getattr(utils, "get_compilation_metrics", None)  # from torch 2.3
+    entries = read() if read is not None else []
+    return [entry for entry in entries if getattr(entry, "is_forward", True) is not False]
+
+
+def _failed_frames(failed: int) -> Signal:
+    tally = Tally()
+    for entry in _metrics() if failed else []:
+        if entry.fail_type is not None:
+            where = entry.fail_user_frame_filename or entry.co_filename
+            line = entry.fail_user_frame_lineno or entry.co_firstlineno
+            tally.add(f"{_function(entry)}: {entry.fail_type}: {_first_line(entry.fail_reason)}", _at(where, line))
+    return _strict("frames_failed", "frames", failed, tally)
+
+
+def _breaks(total: int) -> Signal:
+    from torch._dynamo.utils import graph_break_reasons
+
+    tally = Tally()
+    for entry in graph_break_reasons:
+        frame = _user_summary(entry.user_stack)
+        place = f" in {short_path(frame.filename)}:{frame.name}" if frame else ""
+        tally.add(f"{_first_line(entry.reason)}{place}", _at(frame.filename, frame.lineno) if frame else None)
+    return _strict("graph_breaks", "breaks", total, tally)
+
+
+def _user_summary(stack: list[Any]) -> Any:
+    """Return the innermost entry that is user code, else the innermost, else None."""
+    ours = [frame for frame in stack if is_user_code(frame.filename)]
+    return (ours or stack or [None])[-1]
+
+
+def _recompiles() -> Signal:
+    tally = Tally()
+    for entry in _metrics():
+        if entry.cache_size and entry.fail_type is None:
+            guard, line = _guard(entry)
+            tally.add(f"{_function(entry)}: {guard}", line)
+    return _strict("recompiles", "recompiles", tally.total, tally)
+
+
+def _guard(entry: Any) -> tuple[str, str | None]:
+    """Return the guard that failed, free of line numbers, and the source line that set it."""
+    reason = getattr(entry, "recompile_reason", None) or "guard not told by this torch"
+    guard, _, source = _first_line(re.sub(r"^\d+/\d+: ", "", reason)).partition("  # ")
+    found = re.search(r"# ([^#\s]+:\d+) in ", f"# {source}")
+    line = found.group(1) if found else _at(entry.co_filename, entry.co_firstlineno)
+    return guard.strip(), line
+
+
+def _function(entry: Any) -> str:
+    """Return ``file:function`` of a compiled frame; a resumed frame's name carries a line number, dropped here."""
+    name = re.sub(r"^torch_dynamo_resume_in_(.*)_at_\d+$", r"\1 (resumed)", entry.co_name or "?")
+    return f"{short_path(entry.co_filename)}:{name}" if entry.co_filename else name
+
+
+def _at(filename: str | None, line: int | None) -> str | None:
+    return f"{short_path(filename)}:{line}" if filename else None
+
+
+def _first_line(text: str | None) -> str:
+    """Return the first line of ``text`` without object addresses, which differ from run to run."""
+    return re.sub(r" at 0x[0-9a-f]+", "", (text or "").strip().split("\n")[0])
+
+
+def _cache_signals(counters: Any) -> list[Signal]:
+    """Return how much of the compilation came from Inductor's cache: says whether a first step was cold."""
+    names = {"inductor_cache_hits": "fxgraph_cache_hit", "inductor_cache_misses": "fxgraph_cache_miss"}
+    found = counters.get("inductor", {})
+    return [
+        Signal(name=name, kind="info", unit="graphs", value=found.get(key, 0), direction="higher")
+        for name, key in names.items()
+    ]

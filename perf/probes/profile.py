@@ -1,0 +1,94 @@
+"""Work per step on the GPU: kernels, copies, busy time and host syncs, by phase and name."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from statistics import median
+from typing import Any
+
+from perf.probes.parts import Tally
+from perf.probes.source import function_of, line_of, user_frames
+from perf.probes.trace import Event
+from perf.record import Part, Signal
+from perf.rfdetr_api import Stepper
+
+# The runtime calls that make the host wait for the device.
+_SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize")
+
+
+def gpu_signals(steps: list[list[Event]], sync_lines: Tally) -> list[Signal]:
+    """Return the GPU signals of some profiled steps (one list of events each): counts, and busy time in ms.
+
+    Each value is the median over the steps; parts are those of the first step.
+    """
+    return [
+        _count("kernels", "count-volume", "kernels", steps, _is_kernel),
+        _count("gpu_copies", "count-strict", "copies", steps, _is_copy),
+        _host_syncs(steps, sync_lines),
+        _busy(steps),
+    ]
+
+
+def _is_kernel(event: Event) -> bool:
+    return event.category == "kernel"
+
+
+def _is_copy(event: Event) -> bool:
+    return event.category == "gpu_memcpy" and ("DtoH" in event.name or "HtoD" in event.name)
+
+
+def _is_sync(event: Event) -> bool:
+    return event.category in ("cuda_runtime", "cuda_driver") and event.name.startswith(_SYNCS)
+
+
+def _count(name: str, kind: Any, unit: str, steps: list[list[Event]], wanted: Any) -> Signal:
+    samples = [sum(map(wanted, events)) for events in steps]
+    tally = Tally()
+    for event in filter(wanted, steps[0]):
+        tally.add(f"{event.phase} {event.name}")
+    return Signal(name=name, kind=kind, unit=unit, value=median(samples), samples=samples, parts=tally.parts())
+
+
+def _busy(steps: list[list[Event]]) -> Signal:
+    """Return the sum of kernel durations per step in ms; kernels on two streams at once count twice."""
+    samples = [sum(event.duration for event in events if _is_kernel(event)) / 1e3 for events in steps]
+    phases: dict[str, float] = {}
+    for event in filter(_is_kernel, steps[0]):
+        phases[event.phase] = phases.get(event.phase, 0.0) + event.duration / 1e3
+    parts = [Part(name=phase, value=total) for phase, total in sorted(phases.items(), key=lambda item: -item[1])]
+    return Signal(name="gpu_busy", kind="device", unit="ms", value=median(samples), samples=samples, parts=parts)
+
+
+def _host_syncs(steps: list[list[Event]], lines: Tally) -> Signal:
+    """Return the host syncs per step, by the function and source line that torch's sync debug mode named."""
+    counted = _count("host_syncs", "count-strict", "syncs", steps, _is_sync)
+    rest = round(counted.value) - lines.total
+    parts = lines.parts()
+    if rest > 0:
+        parts.append(Part(name="not seen by torch's sync debug mode", value=rest))
+    return counted.model_copy(update={"parts": parts})
+
+
+def sync_lines(stepper: Stepper) -> Tally:
+    """Return the synchronizing calls of one step by user function, from ``torch.cuda.set_sync_debug_mode``."""
+    import torch
+
+    tally = Tally()
+
+    def note(message: Any, *_: Any, **__: Any) -> None:
+        if "synchroniz" in str(message):
+            frame = next(user_frames(sys._getframe(1)), None)
+            tally.add(function_of(frame) if frame else "no user code on the stack", line_of(frame) if frame else None)
+
+    batch = stepper.prepare()
+    stepper.synchronize()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = note
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            stepper.step(batch)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return tally

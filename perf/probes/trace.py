@@ -1,0 +1,90 @@
+"""Traces: one step under torch.profiler, as a flat list of events, each with the phase it belongs to."""
+
+from __future__ import annotations
+
+import bisect
+import json
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perf.probes.phases import OTHER, phase_hooks
+from perf.rfdetr_api import Stepper
+
+_MARK = "perf-phase:"
+_LAUNCHES = ("cuda_runtime", "cuda_driver")
+_ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+
+
+@dataclass(frozen=True)
+class Event:
+    """One profiler event. ``category`` is Kineto's (``cpu_op``, ``kernel``, ``cuda_runtime``, ...); times in us."""
+
+    category: str
+    name: str
+    start: float
+    duration: float
+    phase: str
+
+
+def capture(stepper: Stepper) -> list[Event]:
+    """Run one step under the profiler and return its events.
+
+    The device is synchronized before the profiler stops, so that every kernel of the step is in it; that
+    synchronization is outside the step and is left out.
+    """
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    def enter(phase: str) -> None:
+        with record_function(_MARK + phase):
+            pass
+
+    activities = [ProfilerActivity.CPU]
+    if stepper.device.type == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    batch = stepper.prepare()
+    stepper.synchronize()
+    with phase_hooks(stepper, enter), profile(activities=activities) as profiler:
+        enter(OTHER)
+        stepper.step(batch)
+        enter("end")
+        stepper.synchronize()
+    return parse(_export(profiler))
+
+
+def _export(profiler: Any) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        events: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    return [event for event in events if event.get("ph") == "X"]
+
+
+def parse(raw: Iterable[dict[str, Any]]) -> list[Event]:
+    """Return the events of a Chrome trace that lie inside the step.
+
+    A GPU event belongs to the phase in which the host launched it, found by CUPTI's correlation id.
+    """
+    raw = list(raw)
+    marks = sorted((e["ts"], e["name"].removeprefix(_MARK)) for e in raw if e["name"].startswith(_MARK))
+    launched = {_correlation(e): e["ts"] for e in raw if e.get("cat") in _LAUNCHES and _correlation(e) is not None}
+    events = []
+    for event in raw:
+        on_gpu = event.get("cat") in _ON_GPU
+        time = launched.get(_correlation(event), event["ts"]) if on_gpu else event["ts"]
+        phase = _phase_at(marks, time)
+        if phase is not None and not event["name"].startswith(_MARK):
+            events.append(Event(event.get("cat", ""), event["name"], event["ts"], event.get("dur", 0.0), phase))
+    return events
+
+
+def _correlation(event: dict[str, Any]) -> Any:
+    return event.get("args", {}).get("correlation")
+
+
+def _phase_at(marks: list[tuple[float, str]], time: float) -> str | None:
+    """Return the phase that runs at ``time``, or None before the first mark and after the last."""
+    index = bisect.bisect_right(marks, time, key=lambda mark: mark[0]) - 1
+    return None if index < 0 or marks[index][1] == "end" else marks[index][1]

@@ -1,0 +1,221 @@
+"""Refreshing: finished records -> a new baseline, keeping every value that was ever approved. Pure: no file."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from perf.baselines import STORED, Approval, Approved, Baseline, BaselineSignal, RetiredSignal
+from perf.judge import judge_case
+from perf.pool import by_case, by_signal, host, made_with, pooled, run_name
+from perf.record import Record, Signal
+
+# Verdicts that leave the approved values as they are.
+INSIDE_THE_GATE = ("pass", "inconclusive", None)
+
+
+class Change(NamedTuple):
+    """One line of what a refresh does. Values in ``unit``; None: not there. ``first`` was approved first of all."""
+
+    signal: str
+    unit: str
+    old: float | None
+    new: float | None
+    first: float | None
+
+
+class Refresh(NamedTuple):
+    """The new baseline, which is the old one where nothing changes, and what changes."""
+
+    baseline: Baseline
+    changes: list[Change]
+
+
+class Request(NamedTuple):
+    """Who asks for a refresh, why, and what they insist on."""
+
+    by: str
+    reason: str
+    date: datetime.date
+    allow_dirty: bool = False
+    allow_fewer_runs: bool = False
+
+
+def refresh(records: Sequence[Record], old: Baseline | None, request: Request) -> Refresh:
+    """Return the baseline that these runs of one case make of ``old``.
+
+    Signals inside the gate keep their approved values; those outside it, new ones and those that cannot be compared
+    get the runs' values, and those that no run has any more are retired. All earlier values stay in the history.
+
+    Raises:
+        ValueError: the runs may not become a baseline; names the run or the signal and what to do.
+    """
+    _check_runs(records, request)
+    _check_number(records, old, request)
+    signals = _storable(records)
+    keep = _inside(records, old)
+    index = len(old.approvals) if old else 0
+    kept = [signal for signal in old.signals if signal.name in keep] if old else []
+    new = [_approve(runs, old, index) for name, runs in signals.items() if name not in keep]
+    gone = _retire(old, {*signals, *keep}, index)
+    if old and not new and not gone:
+        return Refresh(old, [])
+    order = [*signals, *keep]
+    named = sorted([*kept, *new], key=lambda signal: order.index(signal.name))
+    return Refresh(_assemble(records, old, named, gone, request), _changes(old, new, gone))
+
+
+def _check_runs(records: Sequence[Record], request: Request) -> None:
+    if not request.reason.strip():
+        msg = "a refresh needs a reason: say why the values may change (--reason)"
+        raise ValueError(msg)
+    cases = list(by_case(records))
+    if len(cases) != 1:
+        msg = f"a refresh takes the runs of one case, not of {', '.join(cases) or 'none'}"
+        raise ValueError(msg)
+    for record in records:
+        if record.status != "finished":
+            msg = f"{run_name(record)} is {record.status}, not finished: measure it again, or remove its record"
+            raise ValueError(msg)
+        if not request.allow_dirty:
+            _check_source(record)
+
+
+def _check_source(record: Record) -> None:
+    environment = record.environment
+    if environment.rfdetr_dirty or environment.suite_dirty:
+        what = "rfdetr" if environment.rfdetr_dirty else "rfdetr-perf"
+        msg = f"{run_name(record)}: {what} had uncommitted changes; commit and measure again, or pass --allow-dirty"
+        raise ValueError(msg)
+    if environment.rfdetr_commit is None and not environment.rfdetr_source.startswith("release"):
+        msg = (
+            f"{run_name(record)}: rfdetr came from {environment.rfdetr_source}, which names neither a commit nor a "
+            "release; install one and measure again, or pass --allow-dirty"
+        )
+        raise ValueError(msg)
+
+
+def _check_number(records: Sequence[Record], old: Baseline | None, request: Request) -> None:
+    approved = max((len(signal.runs) for signal in old.signals), default=0) if old else 0
+    if len(records) < approved and not request.allow_fewer_runs:
+        msg = (
+            f"{records[0].case_id}: {len(records)} runs, and the baseline has {approved}; "
+            f"measure {approved}, or pass --allow-fewer-runs"
+        )
+        raise ValueError(msg)
+
+
+def _storable(records: Sequence[Record]) -> dict[str, list[Signal]]:
+    kinds = STORED[records[0].case.lane]
+    found = {name: runs for name, runs in by_signal(records).items() if runs[0].kind in kinds}
+    if not found:
+        msg = f"{records[0].case_id}: no signal that a baseline could hold"
+        raise ValueError(msg)
+    for name, runs in found.items():
+        if len(runs) < len(records):
+            msg = f"{records[0].case_id}: signal {name!r} is in {len(runs)} of {len(records)} runs; measure again"
+            raise ValueError(msg)
+    return found
+
+
+def _inside(records: Sequence[Record], old: Baseline | None) -> set[str]:
+    """Return the names of the approved signals that stay as they are."""
+    rows = judge_case(records, old).signals
+    unproven = next((row for row in rows if row.verdict == "not-compiled"), None)
+    if unproven:
+        msg = f"{unproven.case_id}: not compiled, so no baseline of a compiled case: {unproven.message}"
+        raise ValueError(msg)
+    inside = {row.signal for row in rows if row.verdict in INSIDE_THE_GATE}
+    return {signal.name for signal in old.signals if signal.name in inside} if old else set()
+
+
+def _approve(runs: Sequence[Signal], old: Baseline | None, approval: int) -> BaselineSignal:
+    value = pooled(runs)
+    return BaselineSignal(
+        name=value.name,
+        kind=value.kind,
+        unit=value.unit,
+        direction=value.direction,
+        runs=[signal.value for signal in runs],
+        parts=value.parts,
+        approval=approval,
+        history=_history(old, value.name),
+    )
+
+
+def _history(old: Baseline | None, name: str) -> list[Approved]:
+    if old is None:
+        return []
+    present = old.signal(name)
+    if present:
+        return present.as_earlier()
+    return next((list(signal.history) for signal in old.retired if signal.name == name), [])
+
+
+def _retire(old: Baseline | None, names: set[str], approval: int) -> list[RetiredSignal]:
+    gone = [signal for signal in old.signals if signal.name not in names] if old else []
+    return [_retired(signal, approval) for signal in gone]
+
+
+def _retired(signal: BaselineSignal, approval: int) -> RetiredSignal:
+    return RetiredSignal(
+        name=signal.name,
+        kind=signal.kind,
+        direction=signal.direction,
+        approval=approval,
+        history=signal.as_earlier(),
+    )
+
+
+def _assemble(
+    records: Sequence[Record],
+    old: Baseline | None,
+    signals: list[BaselineSignal],
+    gone: list[RetiredSignal],
+    request: Request,
+) -> Baseline:
+    environment = records[0].environment
+    names = {signal.name for signal in signals}
+    return Baseline(
+        case_id=records[0].case_id,
+        case=records[0].case,
+        device=environment.device,
+        torch_minor=environment.torch_minor,
+        power_limit_w=environment.power_limit_w,
+        made_with=made_with(environment),
+        approvals=[*(old.approvals if old else []), _approval(records, request)],
+        signals=signals,
+        retired=[*(signal for signal in (old.retired if old else []) if signal.name not in names), *gone],
+    )
+
+
+def _approval(records: Sequence[Record], request: Request) -> Approval:
+    environment = records[0].environment
+    return Approval(
+        date=request.date,
+        by=request.by,
+        reason=request.reason.strip(),
+        runs=len(records),
+        rfdetr=environment.rfdetr,
+        rfdetr_source=environment.rfdetr_source,
+        rfdetr_commit=environment.rfdetr_commit,
+        suite=environment.suite,
+        suite_commit=environment.suite_commit,
+        dirty=bool(environment.rfdetr_dirty or environment.suite_dirty),
+        host=host(environment),
+    )
+
+
+def _changes(old: Baseline | None, new: list[BaselineSignal], gone: list[RetiredSignal]) -> list[Change]:
+    before = {signal.name: signal for signal in old.signals} if old else {}
+    changes = []
+    for signal in new:
+        present = before.get(signal.name)
+        value = present.value if present and present.unit == signal.unit else None
+        first = signal.first_value if signal.history else None
+        changes.append(Change(signal.name, signal.unit, value, signal.value, first))
+    for retired in gone:
+        present = before[retired.name]
+        changes.append(Change(retired.name, present.unit, present.value, None, present.first_value))
+    return changes

@@ -1,0 +1,64 @@
+"""Numbers and untrusted text -> what a reader sees."""
+
+from __future__ import annotations
+
+from perf.gates import plain
+from perf.record import Kind
+from perf.verdicts import SignalVerdict
+
+# Name of a unit in records -> how many of its base unit, and the base unit's ladder below.
+_TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_BYTES = {"B": 1.0, "bytes": 1.0, "byte": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
+_COUNTS = ("", "1", "count")
+_TIME_LADDER = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+# Decimal units, and MB up to 10 GB: a change of 0.5 % of 1.8 GB is then seen.
+_BYTES_LADDER = ((1e10, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+_SCALES = {"GB": 1e9}
+
+
+def seconds(value: float, unit: str) -> float | None:
+    """Return a time in seconds, or None where ``unit`` is none of s, ms, us, ns."""
+    return value * _TIME[unit] if unit in _TIME else None
+
+
+def number(value: float | None, kind: Kind, unit: str) -> str:
+    """Return a value with its unit: counts exactly, times and sizes on a readable scale, ``-`` for None."""
+    if value is None:
+        return "-"
+    if unit in _TIME:
+        return _scaled(value * _TIME[unit], _TIME_LADDER)
+    if unit in _BYTES:
+        return _scaled(value * _BYTES[unit], _BYTES_LADDER)
+    shown = plain(value)
+    return shown if kind.startswith("count") or unit in _COUNTS else f"{shown} {unit}"
+
+
+def change(row: SignalVerdict) -> str:
+    """Return the change of a row: absolute for counts, with the share of a volume; else relative; empty for none."""
+    if row.change is None:
+        return ""
+    share = f"{100 * row.change / abs(row.baseline):+.2f} %" if row.baseline else ""
+    if row.change == 0:
+        return "0"
+    if row.kind.startswith("count") or not share:
+        exact = f"+{plain(row.change)}" if row.change > 0 else plain(row.change)
+        return f"{exact} ({share})" if share and row.kind == "count-volume" else exact
+    return share
+
+
+def printable(text: str) -> str:
+    """Return ``text`` without control characters, which could repaint the reader's terminal."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
+def _scaled(value: float, ladder: tuple[tuple[float, str], ...]) -> str:
+    threshold, unit = next((step for step in ladder if abs(value) >= step[0]), ladder[-1])
+    scaled = value / _SCALES.get(unit, threshold)
+    if unit == "B" or scaled == 0:
+        return f"{plain(scaled)} {unit}"
+    return f"{scaled:.{_decimals(abs(scaled))}f} {unit}"
+
+
+def _decimals(value: float) -> int:
+    """Return how many decimals make four digits, at least one."""
+    return 3 if value < 10 else 2 if value < 100 else 1

@@ -1,0 +1,301 @@
+"""The only module that imports rfdetr: builds what a case names, and steps it through rfdetr's own loop.
+
+Differences between releases 1.9.0 to 1.11.2 live here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from perf.case import CONFIGS, Case
+
+# DINOv2 is fetched from a hub when both hold (rfdetr/models/backbone/dinov2.py); Base is such a config.
+_DINOV2_PATCH = 14
+_DINOV2_IMAGE = 518
+# The cpu lane's sizes: small enough for 2 cores, every part of the step still there.
+_REDUCED_RESOLUTION = 128
+_REDUCED = {"group_detr": 2, "num_queries": 50, "num_select": 50, "dec_layers": 1}
+
+Sample = tuple[Any, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Built:
+    """What rfdetr made of a case. ``adaptations`` says, in words, whatever was done to rfdetr on the way."""
+
+    case: Case
+    model_config: Any
+    train_config: Any
+    module: Any
+    trainer: Any
+    adaptations: list[str] = field(default_factory=list)
+
+    @property
+    def resolution(self) -> int:
+        """Side of the square input, in pixels."""
+        return int(self.model_config.resolution)
+
+
+@dataclass(frozen=True)
+class Stepper:
+    """One optimizer update at a time, by Lightning's own optimization loop, inside a running ``fit``.
+
+    ``batch`` is what rfdetr's data module collated and moved to the device.
+    """
+
+    built: Built
+    batch: tuple[Any, Any]
+
+    @property
+    def device(self) -> Any:
+        """The torch device that the model is on."""
+        return self.built.module.device
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all that was asked of it; nothing to wait for on a CPU."""
+        import torch
+
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def prepare(self) -> tuple[Any, Any]:
+        """Return the batch for the next step, after rfdetr's own batch-start hook (multi-scale resize)."""
+        samples, targets = self.batch
+        fresh = type(samples)(**_nested_fields(samples))
+        batch = (fresh, targets)
+        self.built.module.on_train_batch_start(batch, 0)
+        return batch
+
+    def step(self, batch: tuple[Any, Any]) -> None:
+        """Run one step: forward, criterion with matching, backward, clipping, optimizer; no synchronization."""
+        loop = self.built.trainer.fit_loop.epoch_loop
+        kwargs = {"batch": batch, "batch_idx": 0}
+        if self.built.module.automatic_optimization:
+            loop.automatic_optimization.run(self.built.trainer.optimizers[0], 0, kwargs)
+        else:
+            loop.manual_optimization.run(kwargs)
+
+
+def _nested_fields(samples: Any) -> dict[str, Any]:
+    fields = {"tensors": samples.tensors, "mask": samples.mask}
+    if hasattr(samples, "no_padding"):  # from 1.10.0
+        fields["no_padding"] = samples.no_padding
+    return fields
+
+
+def version() -> str:
+    """Return the version of the rfdetr that is installed, without importing it."""
+    from importlib.metadata import version as installed
+
+    return installed("rfdetr")
+
+
+def shipped_configs() -> dict[str, type]:
+    """Return the classes of ``rfdetr.config`` that :data:`perf.case.CONFIGS` names and this release has."""
+    import rfdetr.config
+
+    return {name: getattr(rfdetr.config, cls) for name, cls in CONFIGS.items() if hasattr(rfdetr.config, cls)}
+
+
+def _model_config(case: Case) -> Any:
+    configs = shipped_configs()
+    if case.config not in configs:
+        msg = f"rfdetr {version()} ships no config {case.config!r}; it has: {', '.join(configs)}"
+        raise ValueError(msg)
+    return configs[case.config](**_model_fields(case, configs[case.config]))
+
+
+def _model_fields(case: Case, config: Any) -> dict[str, Any]:
+    """Return the model config's arguments for ``case``; ``config`` is its class."""
+    fields: dict[str, Any] = {
+        "num_classes": 80,
+        "device": "cuda" if case.lane == "gpu" else "cpu",
+        "compile": case.compile,
+    }
+    if case.cuda_graphs:
+        fields["cuda_graphs"] = _required(config, "cuda_graphs", True)
+    if case.lane == "cpu":
+        fields |= _reduced_fields(config)
+    if not _asks_the_hub(config, fields):
+        fields["pretrain_weights"] = None
+    return fields
+
+
+def _required(config: Any, name: str, value: Any) -> Any:
+    """Return ``value``, or raise ValueError where this release's ``config`` has no field ``name``."""
+    if name not in config.model_fields:
+        msg = f"rfdetr {version()} has no {config.__name__}.{name}; run another case, or a newer rfdetr"
+        raise ValueError(msg)
+    return value
+
+
+def _default(config: Any, name: str) -> Any:
+    return config.model_fields[name].default
+
+
+def _reduced_fields(config: Any) -> dict[str, Any]:
+    patch, windows = _default(config, "patch_size"), _default(config, "num_windows")
+    block = patch * windows
+    resolution = block * max(1, round(_REDUCED_RESOLUTION / block))
+    # As shipped, the positional encoding fits the resolution exactly, so it is not interpolated.
+    return {**_REDUCED, "resolution": resolution, "positional_encoding_size": resolution // patch}
+
+
+def _asks_the_hub(config: Any, fields: dict[str, Any]) -> bool:
+    patch = _default(config, "patch_size")
+    size = fields.get("positional_encoding_size", _default(config, "positional_encoding_size"))
+    return bool(patch == _DINOV2_PATCH and patch * size == _DINOV2_IMAGE)
+
+
+def _train_config(case: Case, model_config: Any, output_dir: Path) -> Any:
+    import rfdetr.config
+
+    name = "TrainConfig"
+    if getattr(model_config, "segmentation_head", False):
+        name = "SegmentationTrainConfig"
+    elif getattr(model_config, "use_grouppose_keypoints", False):
+        name = "KeypointTrainConfig"
+    config = getattr(rfdetr.config, name)
+    return config(**_train_fields(case, config, output_dir))
+
+
+def _train_fields(case: Case, config: Any, output_dir: Path) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "dataset_dir": str(output_dir),
+        "output_dir": str(output_dir),
+        "batch_size": case.batch_size,
+        "grad_accum_steps": 1,
+        "num_workers": case.workers,
+        "devices": case.devices,
+        "tensorboard": False,
+        "progress_bar": None,
+        "run_test": False,
+    }
+    if case.precision != "auto":
+        fields["amp_dtype"] = None if case.precision == "fp32" else case.precision
+    return {**fields, **_multi_scale_fields(case, config)}
+
+
+def _multi_scale_fields(case: Case, config: Any) -> dict[str, Any]:
+    # Up to 1.10.1 two booleans, from 1.11.0 one enumeration with these very values.
+    if "do_random_resize_via_padding" not in config.model_fields:
+        return {"multi_scale": case.multi_scale}
+    return {
+        "multi_scale": case.multi_scale != "off",
+        "do_random_resize_via_padding": case.multi_scale == "per-sample",
+    }
+
+
+@contextlib.contextmanager
+def steered(case: Case) -> Iterator[list[str]]:
+    """Do to rfdetr, while the context is open, what ``case`` needs to run here; yield that in words.
+
+    - cpu lane, ``compile``: rfdetr opens its compile gate only for ``rfdetr.config.DEVICE == "cuda"``.
+    - another backend than Inductor: rfdetr names none, so ``torch.compile`` gets it as its default.
+    """
+    adaptations: list[str] = []
+    with contextlib.ExitStack() as stack:
+        if case.compile and case.lane == "cpu":
+            stack.enter_context(mock.patch("rfdetr.config.DEVICE", "cuda"))
+            adaptations.append("rfdetr.config.DEVICE set to 'cuda', so that rfdetr's compile gate opens on a CPU")
+        if case.compile and case.backend != "inductor":
+            stack.enter_context(_default_backend(case.backend))
+            adaptations.append(f"torch.compile called with backend={case.backend!r} and without Inductor's options")
+        yield adaptations
+
+
+@contextlib.contextmanager
+def _default_backend(backend: str) -> Iterator[None]:
+    import torch
+
+    real = torch.compile
+
+    @functools.wraps(real)
+    def with_backend(*args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("options", None)
+        return real(*args, **{"backend": backend, **kwargs})
+
+    with mock.patch("torch.compile", with_backend):
+        yield
+
+
+@contextlib.contextmanager
+def _without_hub(model_config: Any) -> Iterator[list[str]]:
+    """Keep rfdetr from fetching weights for a config whose DINOv2 would come from a hub."""
+    if model_config.pretrain_weights is None:
+        yield []
+        return
+    with mock.patch("rfdetr.training.module_model.load_pretrain_weights", return_value=None):
+        yield ["rfdetr's load_pretrain_weights skipped: this config would fetch DINOv2 weights from a hub"]
+
+
+def build(case: Case, output_dir: Path, seed: int = 0) -> Built:
+    """Build the model, criterion, Lightning module and trainer of ``case``, with random weights and no download.
+
+    Call it inside :func:`steered`. ``output_dir`` is where rfdetr may write.
+
+    Raises:
+        ValueError: this rfdetr has no such config or setting.
+    """
+    from pytorch_lightning import seed_everything
+    from rfdetr.training import RFDETRModelModule, build_trainer
+
+    seed_everything(seed, workers=True, verbose=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # rfdetr warns that random weights are random
+        model_config = _model_config(case)
+        train_config = _train_config(case, model_config, output_dir)
+        with _without_hub(model_config) as adaptations:
+            module = RFDETRModelModule(model_config, train_config)
+        trainer = build_trainer(
+            train_config,
+            model_config,
+            accelerator="gpu" if case.lane == "gpu" else "cpu",
+            include_training_callbacks=False,
+            max_epochs=1,
+            limit_val_batches=0,
+            enable_model_summary=False,
+        )
+    return Built(case, model_config, train_config, module, trainer, adaptations)
+
+
+def fit(built: Built, samples: list[Sample], body: Callable[[Stepper], None]) -> None:
+    """Start rfdetr's own ``fit`` on one batch of ``samples`` and call ``body`` where its first step would begin.
+
+    ``samples`` are (image float32 (3, H, W), target dict) pairs, as rfdetr's datasets yield them. By then
+    Lightning has moved model and batch to the device and made optimizer, precision plugin and hooks.
+    Whatever ``body`` raises comes out of here.
+    """
+    from pytorch_lightning import Callback
+
+    class RunBody(Callback):
+        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+            body(Stepper(built, batch))
+
+    built.trainer.callbacks.append(RunBody())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Lightning's advice on workers and loggers does not apply to one batch
+        built.trainer.fit(built.module, datamodule=_data_module(built, samples))
+
+
+def _data_module(built: Built, samples: list[Sample]) -> Any:
+    """Return rfdetr's data module with ``samples`` for a data set: its own collation, packing and transfer."""
+    from rfdetr.training import RFDETRDataModule
+    from torch.utils.data import DataLoader
+
+    class OneBatch(RFDETRDataModule):
+        def setup(self, stage: str | None = None) -> None:
+            """Nothing to read from disk."""
+
+        def train_dataloader(self) -> Any:
+            collate = getattr(self, "_collate_fn_train", self._collate_fn)
+            return DataLoader(samples, batch_size=len(samples), collate_fn=collate)
+
+    return OneBatch(built.model_config, built.train_config)

@@ -1,0 +1,165 @@
+"""A run: one fresh process measures one case and leaves one record, written anew after every probe."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from perf import environment
+from perf.probes import compilation
+from perf.probes.memory import peak_memory
+from perf.probes.profile import gpu_signals, sync_lines
+from perf.probes.step_time import step_time, timed_step
+from perf.probes.trace import capture
+from perf.probes.work import aten_ops, call_counts, op_lines
+from perf.progress import Progress
+from perf.record import Record, Signal, write_record
+from perf.rfdetr_api import Built, Stepper, build, fit, steered
+from perf.run_order import MINOR_VARIABLE, Order
+from perf.workload import make_samples
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many steps a run takes: warm-up after the first step, timed ones, profiled ones."""
+
+    warmup: int
+    timed: int
+    profiled: int
+
+
+# On a CPU only counts are gated, so a few steps do. On a GPU the first ten steps still load modules and grow
+# the allocator's pools; thirty timed ones make the run's median steadier than runs differ among themselves.
+PLANS = {"cpu": Plan(warmup=2, timed=5, profiled=1), "gpu": Plan(warmup=10, timed=30, profiled=3)}
+
+
+class Run:
+    """One run in progress: its record, and the file that mirrors it."""
+
+    def __init__(self, order: Order, plan: Plan | None = None) -> None:
+        self.order = order
+        self.plan = plan or PLANS[order.case.lane]
+        self.progress = Progress(order.progress_path, f"{order.case.id} run {order.run}")
+        self.record = Record(
+            case_id=order.case.id,
+            case=order.case,
+            session=order.session,
+            run=order.run,
+            command=order.command,
+            environment=_fingerprint(order),
+            gpu_before=environment.gpu_states() if order.case.lane == "gpu" else [],
+        )
+        self._write()
+
+    def measure(self, benchmark: Any) -> Record:
+        """Measure the case with every probe of its lane and return the finished record.
+
+        ``benchmark`` is pytest-benchmark's fixture. Whatever goes wrong is in the record, as status ``failed``
+        with the traceback, and is raised again.
+        """
+        try:
+            self._measure(benchmark)
+        except BaseException:
+            self.record.error = traceback.format_exc()
+            self._end("failed")
+            raise
+        self._end("finished")
+        return self.record
+
+    def _measure(self, benchmark: Any) -> None:
+        case = self.order.case
+        _check_torch(self.record.environment.torch_minor)
+        with tempfile.TemporaryDirectory() as scratch, steered(case) as adaptations:
+            if self.order.patch:
+                _import_patch(self.order.patch)
+                adaptations.append(f"patched by {self.order.patch.name}")
+            compilation.reset()
+            built = build(case, Path(scratch))
+            self.record.adaptations = [*adaptations, *built.adaptations]
+            samples = make_samples(case, built.resolution)
+            fit(built, samples, lambda stepper: self._probe(built, stepper, benchmark))
+
+    def _probe(self, built: Built, stepper: Stepper, benchmark: Any) -> None:
+        self._add(self._first_step(stepper))
+        self._warm_up(stepper)
+        self.progress.say(f"timing {self.plan.timed} steps")
+        self._add([step_time(stepper, benchmark, self.plan.timed)])
+        self._add(peak_memory(stepper))
+        self.progress.say("counting work per step")
+        self._add(self._work(stepper))
+        # Last, so that a recompile in any step of the run is in it.
+        self._add(compilation.signals())
+
+    def _first_step(self, stepper: Stepper) -> list[Signal]:
+        what = "compiling (first step)" if self.order.case.compile else "first step"
+        batch = stepper.prepare()
+        with self.progress.during(what, compilation.progress):
+            started = time.perf_counter()
+            timed_step(stepper, batch)
+            seconds = time.perf_counter() - started
+        # Shown only: whether a cache was warm is not the suite's to decide (see inductor_cache_hits).
+        return [Signal(name="first_step", kind="info", unit="s", value=seconds)]
+
+    def _warm_up(self, stepper: Stepper) -> None:
+        self.progress.say(f"warming up, {self.plan.warmup} steps")
+        for _ in range(self.plan.warmup):
+            timed_step(stepper, stepper.prepare())
+        self.record.warmup_steps = 1 + self.plan.warmup
+
+    def _work(self, stepper: Stepper) -> list[Signal]:
+        on_gpu = self.order.case.lane == "gpu"
+        # Two throw-away profiles: the first loads CUPTI, and both let caches that profiling touches settle.
+        steps = [capture(stepper) for _ in range(self.plan.profiled + 2)][2:]
+        lines = {} if self.order.case.compile else op_lines(stepper)
+        found = [aten_ops(steps[0], lines), *call_counts(stepper)]
+        return [*found, *gpu_signals(steps, sync_lines(stepper))] if on_gpu else found
+
+    def _add(self, signals: list[Signal]) -> None:
+        self.record.signals.extend(signals)
+        self._write()
+
+    def _end(self, status: Any) -> None:
+        self.record.status = status
+        self.record.finished = datetime.now(UTC)
+        if self.order.case.lane == "gpu":
+            self.record.gpu_after = environment.gpu_states()
+        self._write()
+        self.progress.say(status)
+
+    def _write(self) -> None:
+        write_record(self.order.record_path, self.record)
+
+
+def _fingerprint(order: Order) -> environment.Environment:
+    found = environment.collect(order.case.lane)
+    if order.patch is None:
+        return found
+    # A patched rfdetr is not the release it was installed as, and must not become a baseline.
+    source = f"{found.rfdetr_source}, patched by {order.patch.name}"
+    return found.model_copy(update={"rfdetr_source": source, "rfdetr_dirty": True})
+
+
+def _check_torch(minor: str) -> None:
+    wanted = os.environ.get(MINOR_VARIABLE, minor)
+    if minor != wanted:
+        msg = f"the session is for torch {wanted}, but torch {minor} is installed; remake it without -R (nox -s ...)"
+        raise RuntimeError(msg)
+
+
+def _import_patch(path: Path) -> None:
+    """Import the Python file at ``path`` as a module of its own."""
+    spec = importlib.util.spec_from_file_location(f"patch_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        msg = f"--patch {path}: not a Python file"
+        raise ValueError(msg)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)

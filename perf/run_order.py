@@ -1,0 +1,56 @@
+"""Run orders: what a run is told, and where its files go."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from perf.case import Case
+
+# Set by the nox session: the torch minor that it made its environment for.
+MINOR_VARIABLE = "RFDETR_PERF_TORCH_MINOR"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a run was told: which case, as which run of which session, and where its files go.
+
+    ``folder`` is the session's, inside the records folder.
+
+    ``patch`` is a Python file executed before rfdetr builds anything, to measure a change without installing it.
+    """
+
+    case: Case
+    session: str
+    run: int
+    folder: Path
+    patch: Path | None = None
+
+    @property
+    def stem(self) -> Path:
+        """The common start of the run's files."""
+        return self.folder / self.case.id / f"run-{self.run}"
+
+    @property
+    def record_path(self) -> Path:
+        """Where the record goes."""
+        return self.stem.with_suffix(".record.json")
+
+    @property
+    def progress_path(self) -> Path:
+        """Where the run tells how far it is."""
+        return self.stem.with_suffix(".progress.log")
+
+    @property
+    def log_path(self) -> Path:
+        """Where all that the run prints goes."""
+        return self.stem.with_suffix(".log")
+
+    @property
+    def command(self) -> str:
+        """The command that makes such a run again."""
+        minor = os.environ.get(MINOR_VARIABLE)
+        suite = f"nox -s perf-{minor} --" if minor else "pytest tests/suite"
+        patch = f" --patch {self.patch}" if self.patch else ""
+        return f"{suite} --case {self.case.id}{patch}"

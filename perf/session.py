@@ -1,0 +1,109 @@
+"""Sessions: what the suite was asked to measure, and the judgement at its end."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from perf import environment
+from perf.case import SUITE, Case, Lane, find_case
+from perf.judge import Options, judge
+from perf.record import Kind, Record, read_records
+from perf.run_order import Order
+from perf.verdicts import EXIT_BAD_INPUT, EXIT_NOTHING_JUDGED, CaseVerdict, Judgement
+
+# A count needs one run; wall time needs several, and three is the least that gives an interval worth reading.
+DEFAULT_RUNS: dict[Lane, int] = {"cpu": 1, "gpu": 3}
+
+
+@functools.cache
+def gpu_count() -> int:
+    """Return how many NVIDIA GPUs this process may use, as NVML says; torch is not asked."""
+    return len(environment.gpu_states())
+
+
+def new_name() -> str:
+    """Return a session's name: the time in UTC, to the second."""
+    return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def chosen_cases(ids: Sequence[str], lane: str) -> tuple[Case, ...]:
+    """Return the cases to collect: those asked for by id, else those of the lane.
+
+    ``lane="auto"`` is the gpu lane where there is a GPU; elsewhere it is the cpu lane, with the gpu lane
+    collected too so that its skips, and the reason, are seen.
+
+    Raises:
+        ValueError: an unknown id; lists the known ones.
+    """
+    if ids:
+        return tuple(find_case(case_id) for case_id in dict.fromkeys(ids))
+    if lane == "auto":
+        return SUITE["gpu"] if gpu_count() else SUITE["cpu"] + SUITE["gpu"]
+    return SUITE["gpu" if lane == "gpu" else "cpu"]
+
+
+@dataclass(frozen=True)
+class Session:
+    """One invocation of the suite. ``folder`` is where its records go; ``runs`` of None means the lane's default."""
+
+    name: str
+    folder: Path
+    baselines: Path
+    cases: tuple[Case, ...]
+    runs: int | None
+    gate: tuple[Kind, ...]
+    patch: Path | None
+    timeout: float
+
+    def runs_of(self, case: Case) -> int:
+        """Return how many runs ``case`` gets."""
+        return self.runs or DEFAULT_RUNS[case.lane]
+
+    def order(self, case: Case, run: int) -> Order:
+        """Return the order of one run."""
+        return Order(case=case, session=self.name, run=run, folder=self.folder, patch=self.patch)
+
+    def records(self, case: Case | None = None) -> list[Record]:
+        """Return the session's records so far, of one case or of all; empty where there is none.
+
+        Raises:
+            ValueError: a record cannot be read; names the file.
+        """
+        folder = self.folder / case.id if case else self.folder
+        return read_records(folder) if any(folder.rglob("*.record.json")) else []
+
+    def judge(self, records: Sequence[Record], expected: Sequence[str] = ()) -> Judgement:
+        """Judge ``records`` against the stored baselines; ``expected`` are the ids that must be among them.
+
+        Raises:
+            ValueError: a baseline cannot be used; names the file.
+        """
+        options = Options(gate=self.gate, records_path=self.folder)
+        return judge(records, self.baselines, expected=expected, options=options)
+
+
+# Where pytest's config keeps the session.
+STASH = pytest.StashKey[Session]()
+
+
+def reasons(case: CaseVerdict) -> str:
+    """Return the verdict of ``case`` and, a line each, the signals that made it so."""
+    rows = [row for row in case.signals if row.verdict == case.verdict]
+    return "\n".join([f"{case.case_id}: {case.verdict}", *(f"{row.signal}: {row.message}" for row in rows)])
+
+
+def nothing_measured(reasons: Sequence[str]) -> Judgement:
+    """Return the judgement of a session without a single run: never a success."""
+    why = "; ".join(dict.fromkeys(reasons)) or "no test of the suite ran"
+    return Judgement(cases=[], exit_code=EXIT_NOTHING_JUDGED, summary=f"nothing was measured: {why}")
+
+
+def bad_input(error: ValueError) -> Judgement:
+    """Return the judgement of a session whose records or baselines cannot be used; ``error`` names the files."""
+    return Judgement(cases=[], exit_code=EXIT_BAD_INPUT, summary=f"nothing was judged: {error}")

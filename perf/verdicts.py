@@ -1,0 +1,149 @@
+"""The judge's answer: verdicts, their order and their exit codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, get_args
+
+from pydantic import BaseModel, ConfigDict
+
+from perf.record import Direction, Kind
+
+# Worst first: what is broken, then what changed, then what cannot be told.
+Verdict = Literal[
+    "failed", "not-compiled", "regressed", "improved", "incompatible", "inconclusive", "no-baseline", "pass"
+]
+SEVERITY: tuple[Verdict, ...] = get_args(Verdict)
+
+EXIT_CODES: dict[Verdict, int] = {
+    "pass": 0,
+    "failed": 1,
+    "not-compiled": 1,
+    "regressed": 1,
+    "inconclusive": 3,
+    "no-baseline": 3,
+    "incompatible": 3,
+    "improved": 4,
+}
+EXIT_BAD_INPUT = 2
+# What stands for the signal where the answer is about the case as a whole.
+WHOLE_CASE = "(all)"
+EXIT_NOTHING_JUDGED = 3
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PartChange(_Answer):
+    """One part of a signal that changed, in the signal's unit; ``where`` holds its source lines."""
+
+    name: str
+    old: float
+    new: float
+    where: list[str] = []
+
+
+class SignalVerdict(_Answer):
+    """The answer for one signal of one case.
+
+    ``verdict=None`` means shown and not gated. ``baseline``, ``now`` and ``change`` (now minus baseline) are in
+    ``unit``; ``interval`` is that of the ratio now / baseline. ``listed`` marks a pass whose change must be seen.
+    """
+
+    case_id: str
+    signal: str
+    kind: Kind
+    verdict: Verdict | None
+    unit: str = ""
+    direction: Direction = "lower"
+    baseline: float | None = None
+    now: float | None = None
+    change: float | None = None
+    interval: tuple[float, float] | None = None
+    parts: list[PartChange] = []
+    where: list[str] = []
+    message: str = ""
+    listed: bool = False
+    reproduce: str = ""
+    refresh: str = ""
+
+
+class CaseVerdict(_Answer):
+    """The answer for one case: the worst of its gated signals. ``runs`` counts the finished ones."""
+
+    case_id: str
+    verdict: Verdict
+    runs: int
+    device: str
+    torch_minor: str
+    signals: list[SignalVerdict]
+
+
+class Judgement(_Answer):
+    """The answer for a session. ``exit_code`` follows from the worst case, ``summary`` is one sentence."""
+
+    cases: list[CaseVerdict]
+    exit_code: int
+    summary: str
+
+
+def worst(verdicts: Iterable[Verdict | None]) -> Verdict | None:
+    """Return the worst of ``verdicts``; None where nothing was gated."""
+    gated = [verdict for verdict in verdicts if verdict is not None]
+    return min(gated, key=SEVERITY.index, default=None)
+
+
+def exit_code(verdict: Verdict | None) -> int:
+    """Return the exit code of a session whose worst verdict this is; nothing judged is never a success."""
+    return EXIT_NOTHING_JUDGED if verdict is None else EXIT_CODES[verdict]
+
+
+_PREDICATES: dict[Verdict, str] = {
+    "failed": "failed",
+    "not-compiled": "not compiled",
+    "regressed": "regressed",
+    "improved": "improved",
+    "incompatible": "incompatible with the baseline",
+    "inconclusive": "inconclusive",
+    "no-baseline": "without a baseline",
+    "pass": "pass",
+}
+
+
+def summarize(cases: Sequence[CaseVerdict]) -> str:
+    """Return one sentence: how many cases have the worst verdict, where, and its first reason."""
+    verdict = worst(case.verdict for case in cases)
+    if verdict is None:
+        return "nothing was judged: there is no case"
+    hits = [case for case in cases if case.verdict == verdict]
+    places = " and ".join(sorted({f"{case.device}, torch {case.torch_minor}" for case in hits}))
+    cases_word = "case" if len(cases) == 1 else "cases"
+    sentence = f"{len(hits)} of {len(cases)} {cases_word} {_PREDICATES[verdict]} on {places}"
+    if verdict == "pass":
+        listed = sum(row.listed for case in cases for row in case.signals)
+        return f"{sentence}; changes inside the gate: {listed}, listed" if listed else sentence
+    return f"{sentence}: {hits[0].case_id}, {_reason(hits[0])}"
+
+
+def _reason(case: CaseVerdict) -> str:
+    rows = [row for row in case.signals if row.verdict == case.verdict]
+    # The literal's order is the order of trust: a strict count says most surely what happened.
+    row = min(rows, key=lambda row: get_args(Kind).index(row.kind))
+    more = f" (and {len(rows) - 1} more signals)" if len(rows) > 1 else ""
+    if row.verdict not in ("regressed", "improved") or not row.change:
+        subject = "" if row.signal == WHOLE_CASE else f"{row.signal}: "
+        return f"{subject}{_first_line(row.message)}{more}"
+    where = f" at {row.where[0]}" if row.where else ""
+    return f"{_change_in_words(row, row.change)}{where}{more}"
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
+
+
+def _change_in_words(row: SignalVerdict, change: float) -> str:
+    noun = row.signal.replace("_", " ")
+    if row.kind.startswith("count") or not row.baseline:
+        return f"{change:+.10g} {noun.removesuffix('s') if abs(change) == 1 else noun}"
+    return f"{noun} {change / row.baseline:+.1%}"

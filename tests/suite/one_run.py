@@ -1,0 +1,16 @@
+"""What a fresh process runs: one case, once. Not collected by itself; perf.launch names this file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perf.case import Case
+from perf.session import Session
+
+
+def test_one_run(case: Case, perf_session: Session, benchmark: Any, request: Any) -> None:
+    from perf.run import Run  # torch and rfdetr come with it
+
+    record = Run(perf_session.order(case, request.config.option.one_run)).measure(benchmark)
+    assert record.status == "finished"
+    assert record.signals

@@ -1,0 +1,32 @@
+"""The suite: measure every case in fresh processes, then judge it against its baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from perf.case import Case
+from perf.launch import RunFailed, run_in_fresh_process
+from perf.session import Session, reasons
+from perf.verdicts import EXIT_CODES
+
+
+def test_measure(case: Case, run: int, perf_session: Session, tell: Callable[[str], None]) -> None:
+    """One run: a fresh process compiles, times and counts the case, and leaves a record."""
+    try:
+        run_in_fresh_process(perf_session.order(case, run), tell, perf_session.timeout)
+    except RunFailed as failure:
+        pytest.fail(str(failure), pytrace=False)
+
+
+def test_verdict(case: Case, perf_session: Session) -> None:
+    """The verdict on all runs of a case: fails where work changed, skips where nothing can be told."""
+    records = perf_session.records(case)
+    if not records:
+        pytest.fail(f"{case.id}: no run left a record", pytrace=False)
+    [verdict] = perf_session.judge(records).cases
+    if EXIT_CODES[verdict.verdict] == 3:
+        pytest.skip(reasons(verdict))
+    if verdict.verdict != "pass":
+        pytest.fail(reasons(verdict), pytrace=False)

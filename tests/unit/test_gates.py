@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import pytest
+from factories import BREAK_LINE, a_baseline, a_signal, parts, proof, runs_of
+from factories import GPU_EAGER as GPU
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perf.baselines import BaselineSignal
+from perf.gates import (
+    GATES,
+    changed_parts,
+    compile_gate,
+    device_gate,
+    strict_gate,
+    volume_gate,
+    wall_gate,
+)
+from perf.record import Kind, Part, Signal
+
+
+def approved(signal: Signal, values: list[float] | None = None) -> BaselineSignal:
+    case_values = values or [signal.value]
+    found = a_baseline(runs_of(signal, case_values, GPU)).signal(signal.name)
+    assert found
+    return found
+
+
+def strict(value: float, **named: float) -> Signal:
+    return a_signal("graph_breaks", value, parts=parts(**named))
+
+
+def volume(value: float, **named: float) -> Signal:
+    return a_signal("aten_ops", value, "count-volume", parts=parts(**named))
+
+
+def several(name: str, kind: Kind, values: list[float]) -> list[Signal]:
+    return [a_signal(name, value, kind, "ms") for value in values]
+
+
+class TestStrict:
+    def test_the_same_count_passes(self) -> None:
+        assert strict_gate(approved(strict(2, a=1, b=1)), [strict(2, a=1, b=1)]).verdict == "pass"
+
+    def test_one_more_regresses_and_names_the_part_and_its_line(self) -> None:
+        added = Part(name="Tensor.item()", value=1, where=[BREAK_LINE])
+        outcome = strict_gate(approved(strict(1, a=1)), [a_signal("graph_breaks", 2, parts=[*parts(a=1), added])])
+        assert outcome.verdict == "regressed"
+        assert outcome.message == f"1 -> 2 (+100.00 %)\nTensor.item() 0 -> 1 at {BREAK_LINE}"
+        assert [part.where for part in outcome.parts] == [[BREAK_LINE]]
+
+    def test_one_less_says_the_baseline_is_stale(self) -> None:
+        outcome = strict_gate(approved(strict(2, a=1, b=1)), [strict(1, a=1)])
+        assert (outcome.verdict, outcome.parts[0].name) == ("improved", "b")
+        assert outcome.parts[0].where == ["rfdetr/b.py:1"]
+
+    def test_a_replaced_break_regresses_at_the_same_total(self) -> None:
+        outcome = strict_gate(approved(strict(1, a=1)), [strict(1, b=1)])
+        assert outcome.verdict == "regressed"
+        assert outcome.message.startswith("the total is still 1, but its parts were replaced")
+        assert "a 1 -> 0" in outcome.message
+        assert "b 0 -> 1" in outcome.message
+
+    def test_the_worst_of_runs_that_differ_counts_and_the_spread_is_said(self) -> None:
+        outcome = strict_gate(approved(strict(1)), [strict(1), strict(3), strict(1)])
+        assert outcome.verdict == "regressed"
+        assert "the worst of 3 runs that differ: 1 to 3" in outcome.message
+
+    def test_the_range_of_the_baselines_own_runs_is_no_change(self) -> None:
+        base = approved(strict(0), [1, 2])
+        verdicts = [strict_gate(base, [strict(value)]).verdict for value in (0, 1, 2, 3)]
+        assert verdicts == ["improved", "pass", "pass", "regressed"]
+
+    def test_a_higher_is_better_count_is_turned_round(self) -> None:
+        signal = a_signal("fused_groups", 2, direction="higher")
+        outcomes = [
+            strict_gate(approved(signal), [signal.model_copy(update={"value": value})]).verdict for value in (1, 2, 3)
+        ]
+        assert outcomes == ["regressed", "pass", "improved"]
+
+    @given(
+        st.dictionaries(st.sampled_from("abcd"), st.integers(0, 5)),
+        st.dictionaries(st.sampled_from("abcd"), st.integers(0, 5)),
+    )
+    def test_any_part_that_rises_regresses(self, old: dict[str, int], new: dict[str, int]) -> None:
+        outcome = strict_gate(approved(strict(sum(old.values()), **old)), [strict(sum(new.values()), **new)])
+        names = {*old, *new}
+        rises = any(new.get(name, 0) > old.get(name, 0) for name in names)
+        falls = any(new.get(name, 0) < old.get(name, 0) for name in names)
+        assert outcome.verdict == ("regressed" if rises else "improved" if falls else "pass")
+
+
+class TestVolume:
+    @pytest.mark.parametrize(
+        ("now", "verdict", "listed"),
+        [
+            (1000, "pass", False),
+            (1010, "pass", True),
+            (990, "pass", True),
+            (1011, "regressed", False),
+            (989, "improved", False),
+        ],
+    )
+    def test_beyond_one_percent_is_gated_and_less_is_listed(self, now: float, verdict: str, listed: bool) -> None:
+        outcome = volume_gate(approved(volume(1000, forward=1000)), [volume(now, forward=now)])
+        assert (outcome.verdict, outcome.listed) == (verdict, listed)
+        assert bool(outcome.message) == (now != 1000)
+
+    def test_parts_that_make_up_for_each_other_are_listed(self) -> None:
+        outcome = volume_gate(approved(volume(1000, cdist=3, topk=997)), [volume(1000, cdist=0, topk=1000)])
+        assert (outcome.verdict, outcome.listed) == ("pass", True)
+        assert outcome.message.splitlines()[1:] == [
+            "cdist 3 -> 0 at rfdetr/cdist.py:1",
+            "topk 997 -> 1000 at rfdetr/topk.py:1",
+        ]
+
+    def test_a_value_within_the_baselines_runs_is_no_change(self) -> None:
+        base = approved(volume(0), [6085, 6087, 6090])
+        assert not volume_gate(base, [volume(6086)]).listed
+        assert volume_gate(base, [volume(6091)]).listed
+
+    def test_from_nothing_to_something_regresses(self) -> None:
+        assert volume_gate(approved(volume(0)), [volume(1)]).verdict == "regressed"
+        assert volume_gate(approved(volume(0)), [volume(0)]).verdict == "pass"
+
+    def test_a_long_list_of_parts_is_cut_and_says_by_how_many(self) -> None:
+        many = {f"op{index:02}": 1.0 for index in range(13)}
+        outcome = volume_gate(approved(volume(100, rest=100)), [volume(113, rest=100, **many)])
+        assert len(outcome.parts) == 13
+        assert outcome.message.splitlines()[-1] == "and 3 more parts"
+
+
+class TestDevice:
+    @pytest.mark.parametrize(
+        ("now", "verdict"), [(16.19, "pass"), (16.34, "pass"), (16.36, "regressed"), (16.02, "improved")]
+    )
+    def test_the_floor_is_one_percent_of_a_stored_baseline(self, now: float, verdict: str) -> None:
+        base = approved(a_signal("gpu_busy", 16.19, "device", "ms"), [16.189, 16.19, 16.192])
+        assert device_gate(base, several("gpu_busy", "device", [now])).verdict == verdict
+
+    def test_within_a_session_the_floor_is_lower(self) -> None:
+        base = approved(a_signal("gpu_busy", 16.19, "device", "ms"), [16.19] * 4)
+        now = several("gpu_busy", "device", [16.25, 16.25])
+        assert device_gate(base, now).verdict == "pass"
+        assert device_gate(base, now, floor=0.001).verdict == "regressed"
+
+    def test_runs_that_scatter_teach_a_wider_band(self) -> None:
+        base = approved(a_signal("peak_memory", 0, "device", "B"), [1.863e9, 1.872e9, 1.868e9])
+        assert device_gate(base, several("peak_memory", "device", [1.89e9])).verdict == "pass"
+
+    def test_a_band_too_wide_to_see_anything_proves_nothing(self) -> None:
+        base = approved(a_signal("peak_memory", 0, "device", "B"), [100, 120, 90])
+        outcome = device_gate(base, several("peak_memory", "device", [110]))
+        assert outcome.verdict == "inconclusive"
+        assert "too wide" in outcome.message
+
+    def test_a_baseline_of_nothing(self) -> None:
+        base = approved(a_signal("peak_memory", 0, "device", "B"))
+        assert device_gate(base, several("peak_memory", "device", [0])).verdict == "pass"
+        assert device_gate(base, several("peak_memory", "device", [5])).message.startswith("0 -> 5, beyond")
+
+
+class TestWall:
+    base = approved(a_signal("step_time", 0, "wall", "ms"), [99, 100, 101, 100])
+
+    @pytest.mark.parametrize(
+        ("now", "verdict"),
+        [
+            ([100, 101, 99], "pass"),
+            ([102, 103, 102], "pass"),
+            ([110, 111, 109], "regressed"),
+            ([90, 91, 89], "improved"),
+            ([96, 97, 95], "pass"),
+            ([99, 112], "inconclusive"),
+        ],
+    )
+    def test_the_whole_interval_decides(self, now: list[float], verdict: str) -> None:
+        outcome = wall_gate(self.base, several("step_time", "wall", now))
+        assert outcome.verdict == verdict
+        assert outcome.interval
+        assert "interval" in outcome.message
+
+    def test_inconclusive_says_how_many_more_runs(self) -> None:
+        outcome = wall_gate(self.base, several("step_time", "wall", [99, 104]))
+        assert outcome.verdict == "inconclusive"
+        assert "more runs would settle it" in outcome.message
+
+    @pytest.mark.parametrize("now", [[], [100]])
+    def test_one_run_is_never_enough(self, now: list[float]) -> None:
+        outcome = wall_gate(self.base, several("step_time", "wall", now))
+        assert outcome.verdict == "inconclusive"
+        assert f"4 in the baseline and {len(now)} now" in outcome.message
+
+    def test_a_time_of_zero_is_no_pass(self) -> None:
+        outcome = wall_gate(self.base, several("step_time", "wall", [0, 0]))
+        assert (outcome.verdict, outcome.interval) == ("inconclusive", None)
+
+    def test_the_first_step_has_its_own_tolerance(self) -> None:
+        first = approved(a_signal("first_step", 0, "wall", "s"), [20, 21, 20])
+        assert wall_gate(first, several("first_step", "wall", [24, 25, 24])).verdict == "pass"
+
+    def test_a_rate_regresses_when_it_falls(self) -> None:
+        rate = a_signal("samples_per_second", 0, "wall", "1/s", direction="higher")
+        base = approved(rate, [40, 41, 40])
+        slow, fast = ([rate.model_copy(update={"value": value}) for value in values] for values in ([30, 31], [50, 51]))
+        assert wall_gate(base, slow).verdict == "regressed"
+        assert wall_gate(base, fast).verdict == "improved"
+
+    @given(st.lists(st.floats(1, 1e4), min_size=2, max_size=6), st.lists(st.floats(1, 1e4), min_size=2, max_size=6))
+    def test_a_pass_excludes_a_regression_as_large_as_the_tolerance(self, old: list[float], new: list[float]) -> None:
+        outcome = wall_gate(self.base.model_copy(update={"runs": old}), several("step_time", "wall", new))
+        assert outcome.interval
+        if outcome.verdict == "pass":
+            assert outcome.interval.high < 1.05
+        if outcome.verdict == "regressed":
+            assert outcome.interval.low > 1.05
+
+
+class TestCompile:
+    def test_frames_without_a_fallback_are_proof(self) -> None:
+        frames, failed = proof()
+        assert compile_gate([frames], [failed], 1) is None
+
+    def test_no_frame_is_not_compiled(self) -> None:
+        (good, failed), (frames, _) = proof(), proof(frames=0)
+        answer = compile_gate([good, frames], [failed, failed], 2)
+        assert answer
+        assert answer[1].verdict == "not-compiled"
+        assert "no frame was compiled" in answer[1].message
+
+    def test_a_frame_that_fell_back_names_the_line(self) -> None:
+        frames, failed = proof(9, 2, [Part(name="forward", value=2, where=[BREAK_LINE])])
+        answer = compile_gate([frames], [failed], 1)
+        assert answer
+        assert answer[0] == "frames_failed"
+        assert answer[1].message == f"frames that fell back to eager: 2, compiled: 9\nforward 0 -> 2 at {BREAK_LINE}"
+
+    def test_one_run_without_the_signals_is_no_proof(self) -> None:
+        frames, failed = proof()
+        answer = compile_gate([frames, frames], [failed], 2)
+        assert answer
+        assert answer[1].message.startswith("nothing proves that it compiled")
+
+
+def test_a_signal_that_stops_saying_what_it_consists_of_has_no_changed_parts() -> None:
+    assert changed_parts(approved(volume(3, a=3)), volume(3)) == []
+    assert changed_parts(approved(volume(3)), volume(3, a=3)) == []
+    assert [part.new for part in changed_parts(approved(volume(0)), volume(3, a=3))] == [3]
+
+
+def test_every_gated_kind_has_a_gate() -> None:
+    assert set(GATES) == {"count-strict", "count-volume", "device", "wall"}

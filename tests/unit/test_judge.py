@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import (
+    BREAK_LINE,
+    CPU_COMPILED,
+    GPU_EAGER,
+    H200,
+    a_baseline,
+    a_record,
+    a_signal,
+    an_environment,
+    parts,
+    proof,
+    runs_of,
+)
+
+from perf.baselines import Baseline, write_baseline
+from perf.judge import Options, judge, judge_case
+from perf.record import Part, Record, Signal
+from perf.verdicts import CaseVerdict, SignalVerdict
+
+BREAKS = a_signal("graph_breaks", 1, parts=parts(a=1))
+OPS = a_signal("aten_ops", 1000, "count-volume", parts=parts(forward=1000))
+CALLS = a_signal("python_calls", 500, "count-volume")
+WALL = a_signal("step_time", 100, "wall", "ms")
+BUSY = a_signal("gpu_busy", 16, "device", "ms")
+
+
+def row(case: CaseVerdict, name: str) -> SignalVerdict:
+    (found,) = [signal for signal in case.signals if signal.signal == name]
+    return found
+
+
+ALL = Options()
+
+
+def one(signals: list[Signal], baseline: Baseline | None = None, options: Options = ALL, **changes: Any) -> CaseVerdict:
+    return judge_case([a_record(signals, **changes)], baseline, options)
+
+
+def test_the_same_counts_pass() -> None:
+    baseline = a_baseline([a_record([BREAKS, OPS])])
+    judgement = judge([a_record([BREAKS, OPS])], {baseline.case_id: baseline})
+    assert (judgement.exit_code, judgement.summary) == (0, "1 of 1 case pass on cpu, torch 2.14")
+    assert [signal.verdict for signal in judgement.cases[0].signals] == ["pass", "pass"]
+
+
+def test_a_regression_has_all_that_its_reader_needs(tmp_path: Path) -> None:
+    write_baseline(tmp_path, a_baseline([a_record([*proof(), BREAKS], CPU_COMPILED)]))
+    worse = a_signal("graph_breaks", 2, parts=[*parts(a=1), Part(name="item()", value=1, where=[BREAK_LINE])])
+    records = [a_record([*proof(), worse], CPU_COMPILED)]
+    judgement = judge(records, tmp_path, options=Options(records_path=Path("my records")))
+    assert judgement.exit_code == 1
+    assert judgement.summary == (
+        f"1 of 1 case regressed on cpu, torch 2.14: nano-cpu-b2-compile, +1 graph break at {BREAK_LINE}"
+    )
+    found = row(judgement.cases[0], "graph_breaks")
+    assert (found.baseline, found.now, found.change, found.where) == (1, 2, 1, [BREAK_LINE])
+    assert f"item() 0 -> 1 at {BREAK_LINE}" in found.message
+    assert found.reproduce == "pytest tests/suite --case nano-cpu-b2-compile"
+    assert found.refresh == "rfdetr-perf refresh 'my records' --case nano-cpu-b2-compile --reason \"...\""
+
+
+def test_an_improvement_exits_4() -> None:
+    baseline = a_baseline([a_record([BREAKS])])
+    judgement = judge([a_record([a_signal("graph_breaks", 0)])], {baseline.case_id: baseline})
+    assert judgement.exit_code == 4
+    assert "refresh" in judgement.cases[0].signals[0].refresh
+
+
+def test_without_a_baseline_every_gated_signal_says_so() -> None:
+    case = one([BREAKS, WALL])
+    assert (case.verdict, row(case, "graph_breaks").verdict) == ("no-baseline", "no-baseline")
+    assert "this case has no baseline on cpu, torch 2.14" in row(case, "graph_breaks").message
+    assert judge([a_record([BREAKS])], {}).exit_code == 3
+
+
+def test_new_and_missing_signals_are_verdicts() -> None:
+    case = one([OPS, CALLS], a_baseline([a_record([OPS, BREAKS])]))
+    assert case.verdict == "failed"
+    assert row(case, "python_calls").verdict == "no-baseline"
+    gone = row(case, "graph_breaks")
+    assert (gone.verdict, gone.baseline, gone.now) == ("failed", 1, None)
+    assert "missing" in gone.message
+
+
+def test_a_signal_that_some_runs_lack_fails() -> None:
+    records = [a_record([OPS, BREAKS]), a_record([OPS], run=1)]
+    case = judge_case(records, a_baseline([a_record([OPS, BREAKS])]))
+    assert row(case, "graph_breaks").message == "absent from 1 of 2 runs: run 1"
+    assert case.verdict == "failed"
+
+
+def test_expected_cases_that_left_no_record_fail() -> None:
+    judgement = judge([], {}, expected=["nano-cpu-b2"])
+    assert (judgement.exit_code, judgement.cases[0].verdict) == (1, "failed")
+    assert "was expected and left no record" in judgement.summary
+
+
+def test_nothing_judged_exits_3() -> None:
+    assert judge([], {}).exit_code == 3
+
+
+@pytest.mark.parametrize("signals", [[], [a_signal("x", 1, "info")], [WALL, BUSY]])
+def test_a_case_with_nothing_to_gate_does_not_pass(signals: list[Signal]) -> None:
+    case = one(signals)
+    assert case.verdict == "no-baseline"
+    assert "nothing was gated" in case.signals[-1].message
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"status": "failed", "error": "Traceback\n  File x\nOSError: no\n"}, "did not finish: OSError: no"),
+        ({"status": "running"}, "its status is 'running': was it killed?"),
+    ],
+)  # fmt: skip
+def test_one_failed_run_fails_the_case(changes: dict[str, Any], message: str) -> None:
+    records = [a_record([OPS]), a_record(run=1, **changes)]
+    case = judge_case(records, a_baseline([a_record([OPS])]))
+    assert (case.verdict, case.runs) == ("failed", 1)
+    assert message in row(case, "run 1").message
+    assert row(case, "aten_ops").verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "message", "where"),
+    [
+        ([], "nothing proves that it compiled", []),
+        (proof(frames=0), "no frame was compiled", []),
+        (proof(9, 1, [Part(name="f", value=1, where=[BREAK_LINE])]), "frames that fell back to eager: 1", [BREAK_LINE]),
+    ],
+)  # fmt: skip
+def test_compiled_must_be_proven(evidence: list[Signal], message: str, where: list[str]) -> None:
+    baseline = a_baseline([a_record([OPS, *proof()], CPU_COMPILED)])
+    case = one([OPS, *evidence], baseline, Options(gate=["wall"]), case=CPU_COMPILED)
+    assert case.verdict == "not-compiled"
+    found = row(case, "frames_failed" if where else "frames")
+    assert message in found.message
+    assert (found.where, found.refresh) == (where, "")
+    assert judge([a_record([OPS, *evidence], CPU_COMPILED)], {}).exit_code == 1
+
+
+def test_an_eager_case_needs_no_proof() -> None:
+    assert one([OPS], a_baseline([a_record([OPS])])).verdict == "pass"
+
+
+def test_time_and_memory_of_the_cpu_lane_are_shown_only() -> None:
+    case = one([OPS, WALL, BUSY], a_baseline([a_record([OPS])]))
+    assert case.verdict == "pass"
+    assert [row(case, name).verdict for name in ("step_time", "gpu_busy")] == [None, None]
+    assert row(case, "step_time").now == 100
+
+
+def test_kinds_that_are_not_gated_are_shown_with_their_change() -> None:
+    baseline = a_baseline([a_record([OPS, BUSY], GPU_EAGER)])
+    now = [OPS, BUSY.model_copy(update={"value": 32})]
+    case = one(now, baseline, Options(gate=["count-volume"]), case=GPU_EAGER)
+    busy = row(case, "gpu_busy")
+    assert (case.verdict, busy.verdict, busy.baseline, busy.change) == ("pass", None, 16, 16)
+    assert one(now, baseline, case=GPU_EAGER).verdict == "regressed"
+
+
+@pytest.mark.parametrize(
+    ("environment", "incompatible", "message"),
+    [
+        ({"transformers": "5.0"}, {"aten_ops", "python_calls", "gpu_busy"}, "transformers 5.0, the baseline 4.57.1"),
+        ({"pytorch_lightning": None}, {"aten_ops", "python_calls", "gpu_busy"}, "None, the baseline 2.6.0"),
+        ({"python": "3.12.1"}, {"python_calls"}, "python 3.12, the baseline 3.11"),
+        ({"power_limit_w": 500.0}, {"gpu_busy"}, "power limit (W) 500.0, the baseline 700.0"),
+        ({"device": "nvidia-b200"}, {"aten_ops", "python_calls", "gpu_busy"}, "nvidia-b200, the baseline nvidia-h200"),
+        ({"torch_minor": "2.15"}, {"aten_ops", "python_calls", "gpu_busy"}, "torch_minor 2.15, the baseline 2.14"),
+        ({"rfdetr": "1.12"}, set(), ""),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compared_says_both_sides(
+    environment: dict[str, Any], incompatible: set[str], message: str
+) -> None:
+    baseline = a_baseline([a_record([OPS, CALLS, BUSY], GPU_EAGER)])
+    other = H200.model_copy(update=environment)
+    case = one([OPS, CALLS, BUSY], baseline, case=GPU_EAGER, environment=other)
+    found = [signal for signal in case.signals if signal.verdict == "incompatible"]
+    assert {signal.signal for signal in found} == incompatible
+    assert all(message in signal.message for signal in found)
+    assert case.verdict == ("incompatible" if incompatible else "pass")
+
+
+def test_another_unit_is_incompatible_and_has_no_change() -> None:
+    baseline = a_baseline([a_record([BUSY], GPU_EAGER)])
+    busy = row(one([a_signal("gpu_busy", 0.016, "device", "s")], baseline, case=GPU_EAGER), "gpu_busy")
+    assert (busy.verdict, busy.baseline, busy.change) == ("incompatible", None, None)
+
+
+def walls(values: list[float], **changes: Any) -> list[Record]:
+    return runs_of(WALL, values, GPU_EAGER, **changes)
+
+
+def test_wall_is_pooled_over_runs_and_its_change_is_that_of_its_interval() -> None:
+    baseline = a_baseline(walls([99, 100, 101]))
+    found = judge_case(walls([111, 110, 109]), baseline).signals[0]
+    assert found.verdict == "regressed"
+    assert found.interval
+    assert found.baseline
+    assert found.change
+    assert found.interval[0] < 1 + found.change / found.baseline < found.interval[1]
+
+
+def test_wall_on_another_host_says_so() -> None:
+    baseline = a_baseline(walls([99, 100, 101]))
+    other = H200.model_copy(update={"cpu_model": "Xeon", "python": "3.12.0"})
+    found = judge_case(walls([100], environment=other), baseline).signals[0]
+    assert found.verdict == "inconclusive"
+    assert "note: host Xeon x8, the baseline's EPYC x8" in found.message
+    assert "note: Python 3.12, the baseline's 3.11" in found.message
+
+
+def test_a_session_is_as_bad_as_its_worst_case() -> None:
+    good, bad = a_baseline([a_record([OPS])]), a_baseline([a_record([OPS], GPU_EAGER)])
+    worse = OPS.model_copy(update={"value": 2000})
+    judgement = judge([a_record([OPS]), a_record([worse], GPU_EAGER)], {b.case_id: b for b in (good, bad)})
+    assert (judgement.exit_code, [case.verdict for case in judgement.cases]) == (1, ["pass", "regressed"])
+
+
+def test_runs_of_two_sources_are_bad_input() -> None:
+    with pytest.raises(ValueError, match="cannot be pooled: rfdetr_commit"):
+        judge([a_record(), a_record(run=1, environment=an_environment(rfdetr_commit="abc"))], {})
+
+
+def test_judging_imports_nothing_heavy() -> None:
+    program = "import sys, perf.cli; print(sorted({'torch', 'rfdetr', 'scipy', 'rich', 'numpy'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
