@@ -23,7 +23,7 @@ from perf.record import (
     explain,
     parse_json,
     reject_duplicates,
-    write_atomically,
+    write_model,
 )
 
 FOLDER = Path("baselines")
@@ -186,5 +186,5 @@ def approved_cases(folder: Path, device: str, torch_minor: str) -> list[str]:
 def write_baseline(folder: Path, baseline: Baseline) -> Path:
     """Write ``baseline`` to its place under ``folder`` atomically, and return that place."""
     path = baseline_path(folder, baseline.device, baseline.torch_minor, baseline.case_id)
-    write_atomically(path, baseline.model_dump_json(indent=1) + "\n")
+    write_model(path, baseline)
     return path

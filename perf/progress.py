@@ -18,13 +18,14 @@ class Progress:
     def __init__(self, path: Path, prefix: str) -> None:
         self._path = path
         self._prefix = prefix
+        self._born = time.monotonic()
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
 
     def say(self, text: str) -> None:
-        """Append one line."""
+        """Append one line, with the seconds since the run began."""
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(f"{self._prefix}: {text}\n")
+            file.write(f"[{time.monotonic() - self._born:6.1f} s] {self._prefix}: {text}\n")
 
     @contextlib.contextmanager
     def during(self, what: str, detail: Callable[[], str], interval: float = INTERVAL_SECONDS) -> Iterator[None]:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
 
 from perf.case import Case
 from perf.environment import Environment, GpuState
@@ -30,7 +30,12 @@ def _finite(value: float) -> float:
     return value
 
 
-Finite = Annotated[float, AfterValidator(_finite)]
+def _plain(value: float) -> float | int:
+    return int(value) if value.is_integer() else value
+
+
+# Whole numbers are written without a fraction: most values are counts.
+Finite = Annotated[float, AfterValidator(_finite), PlainSerializer(_plain)]
 
 
 class _Strict(BaseModel):
@@ -45,7 +50,7 @@ class Part(_Strict):
 
     name: str
     value: Finite
-    where: list[str] = []
+    where: list[str] = Field(default=[], exclude_if=lambda lines: not lines)
 
 
 class Signal(_Strict):
@@ -108,11 +113,19 @@ def reject_duplicates(names: Iterable[str], what: str) -> None:
         seen.add(name)
 
 
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Write ``text`` to ``path`` so that a reader, or a crash, sees the old file or the new one, never half."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
+        # mkstemp makes files private; these are to be read by others as far as the umask allows.
+        os.fchmod(handle, 0o666 & ~_umask())
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
@@ -123,9 +136,33 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
+def write_model(path: Path, model: BaseModel) -> None:
+    """Write ``model`` to ``path`` atomically, as JSON that reads and diffs well: a line for each small object."""
+    write_atomically(path, _lines(model.model_dump(mode="json"), "") + "\n")
+
+
+def _lines(value: object, indent: str) -> str:
+    flat = json.dumps(value, ensure_ascii=False) if _is_small(value) else None
+    if flat is not None or not value:
+        return flat or json.dumps(value)
+    deeper = indent + " "
+    if isinstance(value, dict):
+        items = [f"{json.dumps(key)}: {_lines(item, deeper)}" for key, item in value.items()]
+        return "{\n" + ",\n".join(deeper + item for item in items) + f"\n{indent}}}"
+    assert isinstance(value, list)
+    return "[\n" + ",\n".join(deeper + _lines(item, deeper) for item in value) + f"\n{indent}]"
+
+
+def _is_small(value: object) -> bool:
+    """Return whether ``value`` holds nothing but scalars and lists of scalars."""
+    if isinstance(value, dict):
+        return all(not isinstance(item, dict) and _is_small(item) for item in value.values())
+    return not isinstance(value, list) or not any(isinstance(item, dict | list) for item in value)
+
+
 def write_record(path: Path, record: Record) -> None:
-    """Write ``record`` to ``path`` atomically, as indented JSON."""
-    write_atomically(path, record.model_dump_json(indent=1) + "\n")
+    """Write ``record`` to ``path`` atomically."""
+    write_model(path, record)
 
 
 def explain(path: Path, error: Exception) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from perf.baselines import STORED, Approval, Approved, Baseline, BaselineSignal, RetiredSignal
 from perf.judge import judge_case
 from perf.pool import by_case, by_signal, host, made_with, pooled, run_name
-from perf.record import Record, Signal
+from perf.record import Part, Record, Signal
 
 # Verdicts that leave the approved values as they are.
 INSIDE_THE_GATE = ("pass", "inconclusive", None)
@@ -138,10 +138,17 @@ def _approve(runs: Sequence[Signal], old: Baseline | None, approval: int) -> Bas
         unit=value.unit,
         direction=value.direction,
         runs=[signal.value for signal in runs],
-        parts=value.parts,
+        parts=_kept_parts(value),
         approval=approval,
         history=_history(old, value.name),
     )
+
+
+def _kept_parts(value: Signal) -> list[Part]:
+    """Return the parts to store; those of a volume count are many, and their names already say the function."""
+    if value.kind != "count-volume":
+        return value.parts
+    return [part.model_copy(update={"where": []}) for part in value.parts]
 
 
 def _history(old: Baseline | None, name: str) -> list[Approved]:

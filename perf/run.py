@@ -16,10 +16,11 @@ from typing import Any
 from perf import environment
 from perf.probes import compilation
 from perf.probes.memory import peak_memory
+from perf.probes.parts import Tally
 from perf.probes.profile import gpu_signals, sync_lines
 from perf.probes.step_time import step_time, timed_step
 from perf.probes.trace import capture
-from perf.probes.work import aten_ops, call_counts, op_lines
+from perf.probes.work import aten_ops, call_counts, dispatched_ops
 from perf.progress import Progress
 from perf.record import Record, Signal, write_record
 from perf.rfdetr_api import Built, Stepper, build, fit, steered
@@ -95,8 +96,10 @@ class Run:
         self._add(peak_memory(stepper))
         self.progress.say("counting work per step")
         self._add(self._work(stepper))
-        # Last, so that a recompile in any step of the run is in it.
+        # After all steps, so that a recompile in any of them is in it; but before the calls are counted, since
+        # Dynamo takes the profile function's own frames for frames to compile.
         self._add(compilation.signals())
+        self._add(call_counts(stepper))
 
     def _first_step(self, stepper: Stepper) -> list[Signal]:
         what = "compiling (first step)" if self.order.case.compile else "first step"
@@ -116,11 +119,11 @@ class Run:
 
     def _work(self, stepper: Stepper) -> list[Signal]:
         on_gpu = self.order.case.lane == "gpu"
-        # Two throw-away profiles: the first loads CUPTI, and both let caches that profiling touches settle.
-        steps = [capture(stepper) for _ in range(self.plan.profiled + 2)][2:]
-        lines = {} if self.order.case.compile else op_lines(stepper)
-        found = [aten_ops(steps[0], lines), *call_counts(stepper)]
-        return [*found, *gpu_signals(steps, sync_lines(stepper))] if on_gpu else found
+        capture(stepper)  # thrown away: the first profile of a process loads CUPTI
+        steps = [capture(stepper) for _ in range(self.plan.profiled)]
+        called = Tally() if self.order.case.compile else dispatched_ops(stepper)
+        ops = aten_ops(steps[0], called)
+        return [ops, *gpu_signals(steps, sync_lines(stepper))] if on_gpu else [ops]
 
     def _add(self, signals: list[Signal]) -> None:
         self.record.signals.extend(signals)

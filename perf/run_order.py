@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,5 +53,11 @@ class Order:
         """The command that makes such a run again."""
         minor = os.environ.get(MINOR_VARIABLE)
         suite = f"nox -s perf-{minor} --" if minor else "pytest tests/suite"
-        patch = f" --patch {self.patch}" if self.patch else ""
+        patch = f" --patch {shlex.quote(_relative(self.patch))}" if self.patch else ""
         return f"{suite} --case {self.case.id}{patch}"
+
+
+def _relative(path: Path) -> str:
+    """Return ``path`` relative to the working directory where it lies below it: shorter, and the same elsewhere."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

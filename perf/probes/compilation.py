@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from perf.probes.parts import Tally
-from perf.probes.source import is_user_code, short_path
+from perf.probes.source import is_user_code, short_path, without_line
 from perf.record import Signal
 
 # Frames are few, but a multi-scale case recompiles many times; Dynamo keeps 64 by itself.
@@ -50,7 +50,7 @@ def signals() -> list[Signal]:
         _strict("graphs", "graphs", counters["stats"]["unique_graphs"], Tally()),
         _breaks(sum(counters["graph_break"].values())),
         _recompiles(),
-        *(_cache_signals(counters) if frames else []),
+        *_cache_signals(counters),
     ]
 
 
@@ -109,14 +109,14 @@ def _guard(entry: Any) -> tuple[str, str | None]:
     """Return the guard that failed, free of line numbers, and the source line that set it."""
     reason = getattr(entry, "recompile_reason", None) or "guard not told by this torch"
     guard, _, source = _first_line(re.sub(r"^\d+/\d+: ", "", reason)).partition("  # ")
-    found = re.search(r"# ([^#\s]+:\d+) in ", f"# {source}")
-    line = found.group(1) if found else _at(entry.co_filename, entry.co_firstlineno)
+    found = re.search(r"# ([^#\s]+):(\d+) in ", f"# {source}")
+    line = _at(found[1], int(found[2])) if found else _at(entry.co_filename, entry.co_firstlineno)
     return guard.strip(), line
 
 
 def _function(entry: Any) -> str:
-    """Return ``file:function`` of a compiled frame; a resumed frame's name carries a line number, dropped here."""
-    name = re.sub(r"^torch_dynamo_resume_in_(.*)_at_\d+$", r"\1 (resumed)", entry.co_name or "?")
+    """Return ``file:function`` of a compiled frame."""
+    name = without_line(entry.co_name or "?")
     return f"{short_path(entry.co_filename)}:{name}" if entry.co_filename else name
 
 
@@ -134,6 +134,7 @@ def _cache_signals(counters: Any) -> list[Signal]:
     names = {"inductor_cache_hits": "fxgraph_cache_hit", "inductor_cache_misses": "fxgraph_cache_miss"}
     found = counters.get("inductor", {})
     return [
-        Signal(name=name, kind="info", unit="graphs", value=found.get(key, 0), direction="higher")
+        Signal(name=name, kind="info", unit="graphs", value=found[key], direction="higher")
         for name, key in names.items()
+        if key in found
     ]

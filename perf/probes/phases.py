@@ -17,6 +17,17 @@ OTHER = "other"
 PHASES = (FORWARD, CRITERION, BACKWARD, OPTIMIZER, OTHER)
 
 
+class CurrentPhase:
+    """The phase that a step is in; pass its :meth:`enter` to :func:`phase_hooks`."""
+
+    def __init__(self) -> None:
+        self.name = OTHER
+
+    def enter(self, name: str) -> None:
+        """Take ``name`` as the phase from here on."""
+        self.name = name
+
+
 @contextlib.contextmanager
 def phase_hooks(stepper: Stepper, enter: Callable[[str], None]) -> Iterator[None]:
     """Call ``enter(phase)`` whenever a step goes from one phase to another, while the context is open.

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from perf.probes.parts import Tally
+from perf.probes.phases import CurrentPhase, phase_hooks
 from perf.probes.source import function_of, line_of, user_frames
 from perf.probes.trace import Event
 from perf.record import Part, Signal
@@ -15,6 +16,8 @@ from perf.rfdetr_api import Stepper
 
 # The runtime calls that make the host wait for the device.
 _SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize")
+
+_NO_LINE = "(no line of rfdetr's or the user's)"
 
 
 def gpu_signals(steps: list[list[Event]], sync_lines: Tally) -> list[Signal]:
@@ -71,19 +74,23 @@ def _host_syncs(steps: list[list[Event]], lines: Tally) -> Signal:
 
 
 def sync_lines(stepper: Stepper) -> Tally:
-    """Return the synchronizing calls of one step by user function, from ``torch.cuda.set_sync_debug_mode``."""
+    """Return the synchronizing calls of one step by phase and user function.
+
+    They are what ``torch.cuda.set_sync_debug_mode`` warns of. Autograd's own threads have no user code on
+    their stack; such calls keep the phase alone.
+    """
     import torch
 
-    tally = Tally()
+    tally, phase = Tally(), CurrentPhase()
 
     def note(message: Any, *_: Any, **__: Any) -> None:
         if "synchroniz" in str(message):
             frame = next(user_frames(sys._getframe(1)), None)
-            tally.add(function_of(frame) if frame else "no user code on the stack", line_of(frame) if frame else None)
+            tally.add(f"{phase.name} {function_of(frame) if frame else _NO_LINE}", line_of(frame) if frame else None)
 
     batch = stepper.prepare()
     stepper.synchronize()
-    with warnings.catch_warnings():
+    with phase_hooks(stepper, phase.enter), warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning = note
         torch.cuda.set_sync_debug_mode("warn")

@@ -8,50 +8,59 @@ from types import FrameType
 from typing import Any
 
 from perf.probes.parts import Tally
-from perf.probes.phases import OTHER, phase_hooks
+from perf.probes.phases import CurrentPhase, phase_hooks
 from perf.probes.source import function_of, is_user_code, line_of, short_path, user_frames
 from perf.probes.trace import Event
-from perf.record import Part, Signal
+from perf.record import Signal
 from perf.rfdetr_api import Stepper
 
 
-def aten_ops(events: list[Event], lines: dict[str, list[str]]) -> Signal:
+def aten_ops(events: list[Event], called: Tally) -> Signal:
     """Return the ATen ops that the profiler saw in one step, composite ops and what they call included.
 
-    ``lines`` gives the source lines of ``"<phase> aten::<op>"`` where :func:`op_lines` could tell them.
+    ``called`` are the ops of :func:`dispatched_ops`; they split an op's count by the function that called it,
+    and the rest (called by other ops, by autograd or by compiled code) stays under the op's own name.
     """
-    tally = Tally()
+    seen = Tally()
     for event in events:
         if event.category == "cpu_op" and event.name.startswith("aten::"):
-            tally.add(f"{event.phase} {event.name}")
-    parts = [Part(name=part.name, value=part.value, where=lines.get(part.name, [])) for part in tally.parts()]
-    return Signal(name="aten_ops", kind="count-volume", unit="ops", value=tally.total, parts=parts)
+            seen.add(f"{event.phase} {event.name}")
+    total = seen.total
+    for name, count in called.counts.items():
+        op = name.partition(_IN)[0]
+        if count <= seen.counts[op]:
+            seen.counts[op] -= count
+            seen.counts[name] = count
+            seen.lines[name] = called.lines[name]
+    seen.counts = +seen.counts  # drops what has become zero
+    return Signal(name="aten_ops", kind="count-volume", unit="ops", value=total, parts=seen.parts())
 
 
-def op_lines(stepper: Stepper) -> dict[str, list[str]]:
-    """Return, for every op that reaches the dispatcher in one eager step, the source lines that called it.
+# Between an op and the function that called it, in the name of a part.
+_IN = " in "
+
+
+def dispatched_ops(stepper: Stepper) -> Tally:
+    """Return every op that user code sent to the dispatcher in one eager step: ``<phase> aten::<op> in <function>``.
 
     Backward ops have no Python line of their own and are absent. Compiled code must not run under a
     dispatch mode (Dynamo would fall back), so this is for eager cases.
     """
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    tally, phase = Tally(), [OTHER]
+    tally, phase = Tally(), CurrentPhase()
 
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             frame = next(user_frames(sys._getframe(1)), None)
             if frame is not None:
-                tally.add(f"{phase[0]} {func._schema.name}", line_of(frame))
+                tally.add(f"{phase.name} {func._schema.name}{_IN}{function_of(frame)}", line_of(frame))
             return func(*args, **(kwargs or {}))
 
-    def enter(name: str) -> None:
-        phase[0] = name
-
     batch = stepper.prepare()
-    with phase_hooks(stepper, enter), Watch():
+    with phase_hooks(stepper, phase.enter), Watch():
         stepper.step(batch)
-    return {name: tally.where(name) for name in tally.counts}
+    return tally
 
 
 def call_counts(stepper: Stepper) -> list[Signal]:
@@ -60,22 +69,19 @@ def call_counts(stepper: Stepper) -> list[Signal]:
     Calls into user code are counted by function, with the lines that called; calls into libraries by file.
     The garbage collector is off meanwhile, since what it runs depends on when it runs.
     """
-    python, native, phase = Tally(), Tally(), [OTHER]
-
-    def enter(name: str) -> None:
-        phase[0] = name
+    python, native, phase = Tally(), Tally(), CurrentPhase()
 
     def watch(frame: FrameType, event: str, arg: Any) -> None:
         if event == "call":
-            _count_python(python, phase[0], frame)
+            _count_python(python, phase.name, frame)
         elif event == "c_call":
-            native.add(f"{phase[0]} {_c_name(arg)}")
+            native.add(f"{phase.name} {_c_name(arg)}")
 
     batch = stepper.prepare()
     gc.collect()
     gc.disable()
     try:
-        with phase_hooks(stepper, enter):
+        with phase_hooks(stepper, phase.enter):
             sys.setprofile(watch)
             try:
                 stepper.step(batch)
@@ -89,10 +95,17 @@ def call_counts(stepper: Stepper) -> list[Signal]:
 def _count_python(tally: Tally, phase: str, frame: FrameType) -> None:
     filename = frame.f_code.co_filename
     if is_user_code(filename):
-        caller = frame.f_back
-        tally.add(f"{phase} {function_of(frame)}", line_of(caller) if caller else None)
+        tally.add(f"{phase} {function_of(frame)}", _call_site(frame))
     elif _OWN not in filename:
         tally.add(f"{phase} {short_path(filename)}")
+
+
+def _call_site(frame: FrameType) -> str:
+    """Return the line that called ``frame``'s function; where a library did, the line of its definition."""
+    caller = frame.f_back
+    if caller is not None and is_user_code(caller.f_code.co_filename):
+        return line_of(caller)
+    return f"{short_path(frame.f_code.co_filename)}:{frame.f_code.co_firstlineno}"
 
 
 # Frames of the probes themselves are not the step's.
