@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from perf.judge import GATED
 from perf.session import STASH, Session, bad_input, chosen_cases, gpu_count, new_name, nothing_measured
 
 ROOT = Path(__file__).parent
+SUITE_NODES = "tests/suite/"
 JUDGEMENT = pytest.StashKey[Any]()
 
 
@@ -98,6 +100,21 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["perf_session"] = node.config.stash[STASH].name
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep a case's runs and then its verdict on one worker; xdist 3.8's own loadgroup does not under pytest 9.2."""
+    if config.option.dist != "load":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByCase(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            in_suite = nodeid.startswith(SUITE_NODES)
+            return re.sub(r"-run\d+$", "", nodeid.partition("[")[2].rstrip("]")) if in_suite else nodeid
+
+    return ByCase(config, log)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what needs a GPU where there is none."""
     if item.get_closest_marker("gpu") and not gpu_count():
@@ -105,22 +122,23 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Remember why tests were skipped: a session that skipped everything must say so."""
+    """Remember that the suite ran, and why tests were skipped: a session that skipped everything must say so."""
+    _Reports.of_suite = _Reports.of_suite or report.nodeid.startswith(SUITE_NODES)
     if report.skipped and isinstance(report.longrepr, tuple):
-        _Skips.reasons.append(report.longrepr[2].removeprefix("Skipped: "))
+        _Reports.skips.append(report.longrepr[2].removeprefix("Skipped: "))
 
 
-class _Skips:
-    """Why tests were skipped in this process; the hook above is given no config to stash it in."""
+class _Reports:
+    """What this process was told of tests, xdist workers' included; the hook above gets no config to stash it in."""
 
-    reasons: list[str] = []  # noqa: RUF012
+    of_suite = False
+    skips: list[str] = []  # noqa: RUF012
 
 
 def _suite_ran(session: pytest.Session) -> bool:
     option = session.config.option
-    ours = any(item.path.parent == ROOT / "tests" / "suite" for item in session.items)
     worker = hasattr(session.config, "workerinput")
-    return ours and not worker and option.one_run is None and not option.collectonly
+    return _Reports.of_suite and not worker and option.one_run is None and not option.collectonly
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -131,7 +149,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     expected = [case.id for case in perf.cases if case.lane == "cpu" or gpu_count()]
     try:
         records = perf.records()
-        judgement = perf.judge(records, expected) if records else nothing_measured(_Skips.reasons)
+        # A run that died before its record leaves none, and is a failure all the same.
+        tried = records or exitstatus == 1
+        judgement = perf.judge(records, expected) if tried else nothing_measured(_Reports.skips)
     except ValueError as error:
         judgement, records = bad_input(error), []
     session.config.stash[JUDGEMENT] = (judgement, records)

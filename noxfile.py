@@ -145,6 +145,13 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session(python=MATRIX[DEFAULT_MINOR].python)
+def releases(session: nox.Session) -> None:
+    """Build and step every config with every supported rfdetr release, each fetched from the index; takes minutes."""
+    install(session, DEFAULT_MINOR, DEFAULT_RFDETR, "pip")
+    session.run("pytest", "tests/releases", *session.posargs, env={"PYTHONHASHSEED": "0"})
+
+
+@nox.session(python=MATRIX[DEFAULT_MINOR].python)
 def lint(session: nox.Session) -> None:
     """Check format, lint and types; needs neither torch nor rfdetr."""
     session.install("-e", ".", *GROUPS["lint"], *GROUPS["test"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -84,13 +85,15 @@ def _tell_new(follower: Follower, tell: Callable[[str], None]) -> None:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Leave nothing of the run behind; SIGINT first, so that it can write its record."""
-    if process.poll() is not None:
-        return
-    os.killpg(process.pid, signal.SIGINT)
     try:
-        process.wait(_GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE_SECONDS)
+    finally:
+        # The whole group: a run that crashed leaves its data loader's or its compiler's workers.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 

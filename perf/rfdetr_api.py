@@ -21,26 +21,49 @@ _DINOV2_PATCH = 14
 _DINOV2_IMAGE = 518
 # The cpu lane's sizes: small enough for 2 cores, every part of the step still there.
 _REDUCED_RESOLUTION = 128
+_COCO_CLASSES = 80
 _REDUCED = {"group_detr": 2, "num_queries": 50, "num_select": 50, "dec_layers": 1}
 
 Sample = tuple[Any, dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Built:
-    """What rfdetr made of a case. ``adaptations`` says, in words, whatever was done to rfdetr on the way."""
+class Task:
+    """What a config learns, and so what its targets hold.
+
+    Labels lie in 0 ... ``classes`` - 1. ``masks`` says whether there is one mask a box, ``keypoints`` how many
+    keypoints a box has; 0 for none.
+    """
+
+    classes: int
+    masks: bool
+    keypoints: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltModule:
+    """What rfdetr made of a case, except the trainer, which may need the case's device.
+
+    ``adaptations`` says, in words, whatever was done to rfdetr on the way.
+    """
 
     case: Case
     model_config: Any
     train_config: Any
     module: Any
-    trainer: Any
     adaptations: list[str] = field(default_factory=list)
 
     @property
     def resolution(self) -> int:
         """Side of the square input, in pixels."""
         return int(self.model_config.resolution)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built(BuiltModule):
+    """What rfdetr made of a case, ready to be fitted."""
+
+    trainer: Any
 
 
 @dataclass(frozen=True)
@@ -104,18 +127,31 @@ def shipped_configs() -> dict[str, type]:
     return {name: getattr(rfdetr.config, cls) for name, cls in CONFIGS.items() if hasattr(rfdetr.config, cls)}
 
 
-def _model_config(case: Case) -> Any:
+def _config_class(case: Case) -> Any:
     configs = shipped_configs()
     if case.config not in configs:
         msg = f"rfdetr {version()} ships no config {case.config!r}; it has: {', '.join(configs)}"
         raise ValueError(msg)
-    return configs[case.config](**_model_fields(case, configs[case.config]))
+    return configs[case.config]
+
+
+def task_of(case: Case) -> Task:
+    """Return what the config of ``case`` learns.
+
+    Raises:
+        ValueError: this rfdetr has no such config.
+    """
+    config = _config_class(case)
+    keypoints = _default(config, "num_keypoints_per_class") if _default(config, "use_grouppose_keypoints") else []
+    # rfdetr fits a keypoint model to its data set's classes: those of the keypoint schema. Else COCO's 80.
+    classes = len(keypoints) or _COCO_CLASSES
+    return Task(classes, masks=_default(config, "segmentation_head"), keypoints=max(keypoints, default=0))
 
 
 def _model_fields(case: Case, config: Any) -> dict[str, Any]:
     """Return the model config's arguments for ``case``; ``config`` is its class."""
     fields: dict[str, Any] = {
-        "num_classes": 80,
+        "num_classes": task_of(case).classes,
         "device": "cuda" if case.lane == "gpu" else "cpu",
         "compile": case.compile,
     }
@@ -137,7 +173,7 @@ def _required(config: Any, name: str, value: Any) -> Any:
 
 
 def _default(config: Any, name: str) -> Any:
-    return config.model_fields[name].default
+    return config.model_fields[name].get_default(call_default_factory=True)
 
 
 def _reduced_fields(config: Any) -> dict[str, Any]:
@@ -154,15 +190,14 @@ def _asks_the_hub(config: Any, fields: dict[str, Any]) -> bool:
     return bool(patch == _DINOV2_PATCH and patch * size == _DINOV2_IMAGE)
 
 
-def _train_config(case: Case, model_config: Any, output_dir: Path) -> Any:
+def _train_config(case: Case, output_dir: Path) -> Any:
     import rfdetr.config
 
-    name = "TrainConfig"
-    if getattr(model_config, "segmentation_head", False):
-        name = "SegmentationTrainConfig"
-    elif getattr(model_config, "use_grouppose_keypoints", False):
-        name = "KeypointTrainConfig"
-    config = getattr(rfdetr.config, name)
+    task, config = task_of(case), rfdetr.config.TrainConfig
+    if task.masks:
+        config = rfdetr.config.SegmentationTrainConfig
+    elif task.keypoints:
+        config = rfdetr.config.KeypointTrainConfig
     return config(**_train_fields(case, config, output_dir))
 
 
@@ -239,31 +274,49 @@ def _without_hub(model_config: Any) -> Iterator[list[str]]:
 def build(case: Case, output_dir: Path, seed: int = 0) -> Built:
     """Build the model, criterion, Lightning module and trainer of ``case``, with random weights and no download.
 
-    Call it inside :func:`steered`. ``output_dir`` is where rfdetr may write.
+    Call it inside :func:`steered`, on a machine that has the device of the case. ``output_dir`` is where rfdetr
+    may write.
 
     Raises:
         ValueError: this rfdetr has no such config or setting.
     """
-    from pytorch_lightning import seed_everything
-    from rfdetr.training import RFDETRModelModule, build_trainer
+    from rfdetr.training import build_trainer
 
-    seed_everything(seed, workers=True, verbose=False)
+    built = build_module(case, output_dir, seed)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # rfdetr warns that random weights are random
-        model_config = _model_config(case)
-        train_config = _train_config(case, model_config, output_dir)
-        with _without_hub(model_config) as adaptations:
-            module = RFDETRModelModule(model_config, train_config)
+        warnings.simplefilter("ignore")  # Lightning's advice on devices
         trainer = build_trainer(
-            train_config,
-            model_config,
+            built.train_config,
+            built.model_config,
             accelerator="gpu" if case.lane == "gpu" else "cpu",
             include_training_callbacks=False,
             max_epochs=1,
             limit_val_batches=0,
             enable_model_summary=False,
         )
-    return Built(case, model_config, train_config, module, trainer, adaptations)
+    return Built(**vars(built), trainer=trainer)
+
+
+def build_module(case: Case, output_dir: Path, seed: int = 0) -> BuiltModule:
+    """Build what :func:`build` builds, except the trainer; works without the device of the case too.
+
+    Raises:
+        ValueError: this rfdetr has no such config or setting.
+    """
+    from pytorch_lightning import seed_everything
+    from rfdetr.training import RFDETRModelModule
+
+    seed_everything(seed, workers=True, verbose=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # rfdetr warns that random weights are random
+        config = _config_class(case)
+        model_config = config(**_model_fields(case, config))
+        train_config = _train_config(case, output_dir)
+        with _without_hub(model_config) as adaptations:
+            module = RFDETRModelModule(model_config, train_config)
+    return BuiltModule(
+        case=case, model_config=model_config, train_config=train_config, module=module, adaptations=adaptations
+    )
 
 
 def fit(built: Built, samples: list[Sample], body: Callable[[Stepper], None]) -> None:
@@ -271,16 +324,18 @@ def fit(built: Built, samples: list[Sample], body: Callable[[Stepper], None]) ->
 
     ``samples`` are (image float32 (3, H, W), target dict) pairs, as rfdetr's datasets yield them. By then
     Lightning has moved model and batch to the device and made optimizer, precision plugin and hooks.
-    Whatever ``body`` raises comes out of here.
+    Only the steps that ``body`` asks for are run, and whatever it raises comes out of here.
     """
     from pytorch_lightning import Callback
 
     class RunBody(Callback):
         def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
             body(Stepper(built, batch))
+            # Lightning takes -1 for: skip the rest of the epoch.
+            stack.enter_context(mock.patch.object(pl_module, "on_train_batch_start", return_value=-1))
 
     built.trainer.callbacks.append(RunBody())
-    with warnings.catch_warnings():
+    with contextlib.ExitStack() as stack, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning's advice on workers and loggers does not apply to one batch
         built.trainer.fit(built.module, datamodule=_data_module(built, samples))
 

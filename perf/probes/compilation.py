@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
+import threading
+from types import FrameType
 from typing import Any
 
 from perf.probes.parts import Tally
@@ -28,14 +31,28 @@ def reset() -> None:
         utils.clear_compilation_metrics()
 
 
-def progress() -> str:
-    """Return how far compilation has come, in words; empty before the first frame."""
-    import sys
+# Innermost first: what the main thread is in when it is somewhere below these folders.
+_STAGES = {"torch/_inductor/": "Inductor", "torch/_functorch/": "AOTAutograd", "torch/_dynamo/": "Dynamo"}
 
+
+def progress() -> str:
+    """Return how far compilation has come and what is at work now, in words; empty before the first frame."""
     utils = sys.modules.get("torch._dynamo.utils")
     if utils is None or not utils.counters["frames"]:
         return ""
-    return f"{utils.counters['frames']['total']} frames, {utils.counters['stats']['unique_graphs']} graphs so far"
+    frames, graphs = utils.counters["frames"]["total"], utils.counters["stats"]["unique_graphs"]
+    stage = _stage(sys._current_frames().get(threading.main_thread().ident or 0))
+    return f"{frames} frames, {graphs} graphs so far{', now in ' + stage if stage else ''}"
+
+
+def _stage(frame: FrameType | None) -> str:
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        for folder, stage in _STAGES.items():
+            if folder in filename:
+                return stage
+        frame = frame.f_back
+    return ""
 
 
 def signals() -> list[Signal]:
@@ -110,8 +127,15 @@ def _guard(entry: Any) -> tuple[str, str | None]:
     reason = getattr(entry, "recompile_reason", None) or "guard not told by this torch"
     guard, _, source = _first_line(re.sub(r"^\d+/\d+: ", "", reason)).partition("  # ")
     found = re.search(r"# ([^#\s]+):(\d+) in ", f"# {source}")
-    line = _at(found[1], int(found[2])) if found else _at(entry.co_filename, entry.co_firstlineno)
-    return guard.strip(), line
+    if found is None:
+        return guard.strip(), _at(entry.co_filename, entry.co_firstlineno)
+    return guard.strip(), _at(_whole(found[1], found[2], reason), int(found[2]))
+
+
+def _whole(cut: str, line: str, reason: str) -> str:
+    """Return the whole path where ``reason`` goes on with a stack trace (torch 2.14); the guard's line cuts it."""
+    found = re.search(rf'File "([^"]*{re.escape(cut.lstrip("."))})", line {line},', reason)
+    return found[1] if found else cut
 
 
 def _function(entry: Any) -> str:

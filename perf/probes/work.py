@@ -78,6 +78,7 @@ def call_counts(stepper: Stepper) -> list[Signal]:
             native.add(f"{phase.name} {_c_name(arg)}")
 
     batch = stepper.prepare()
+    before, collecting = sys.getprofile(), gc.isenabled()
     gc.collect()
     gc.disable()
     try:
@@ -86,9 +87,10 @@ def call_counts(stepper: Stepper) -> list[Signal]:
             try:
                 stepper.step(batch)
             finally:
-                sys.setprofile(None)
+                sys.setprofile(before)
     finally:
-        gc.enable()
+        if collecting:
+            gc.enable()
     return [_calls("python_calls", python), _calls("c_calls", native)]
 
 

@@ -20,9 +20,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _param(case: Any, name: str, *more: Any) -> Any:
-    # One group a case: under xdist its runs and its verdict stay in order on one worker.
-    marks = [pytest.mark.xdist_group(case.id), *([pytest.mark.gpu] if case.lane == "gpu" else [])]
-    return pytest.param(case, *more, id=name, marks=marks)
+    return pytest.param(case, *more, id=name, marks=[pytest.mark.gpu] if case.lane == "gpu" else [])
 
 
 @pytest.fixture

@@ -1,0 +1,17 @@
+"""Adds 400 ATen ops to the forward pass: beyond the 1 % that a volume count may drift."""
+
+from typing import Any
+
+import torch
+from rfdetr.models.lwdetr import LWDETR
+
+_forward = LWDETR.forward
+
+
+def forward(self: LWDETR, *args: Any, **kwargs: Any) -> Any:
+    for _ in range(400):
+        torch.neg(self.refpoint_embed.weight)
+    return _forward(self, *args, **kwargs)
+
+
+LWDETR.forward = forward
