@@ -229,6 +229,6 @@ def _missing_case(case_id: str, records: Sequence[Record]) -> CaseVerdict:
         kind="info",
         verdict="failed",
         message="missing: this case was expected and left no record",
-        reproduce=f"nox -s perf-{minor}",
+        reproduce=records[0].command.replace(records[0].case_id, case_id) if records else f"--case {case_id}",
     )
     return CaseVerdict(case_id=case_id, verdict="failed", runs=0, device=device, torch_minor=minor, signals=[row])

@@ -93,9 +93,12 @@ STASH = pytest.StashKey[Session]()
 
 
 def reasons(case: CaseVerdict) -> str:
-    """Return the verdict of ``case`` and, a line each, the signals that made it so."""
-    rows = [row for row in case.signals if row.verdict == case.verdict]
-    return "\n".join([f"{case.case_id}: {case.verdict}", *(f"{row.signal}: {row.message}" for row in rows)])
+    """Return the verdict of ``case`` and why, in a line for each message; signals with the same one share it."""
+    shared: dict[str, list[str]] = {}
+    for row in case.signals:
+        if row.verdict == case.verdict:
+            shared.setdefault(row.message, []).append(row.signal)
+    return "\n".join([f"{case.case_id}: {case.verdict}", *(f"{', '.join(v)}: {k}" for k, v in shared.items())])
 
 
 def nothing_measured(reasons: Sequence[str]) -> Judgement:

@@ -10,7 +10,7 @@ from typing import Any
 from perf.probes.parts import Tally
 from perf.probes.phases import CurrentPhase, phase_hooks
 from perf.probes.source import function_of, line_of, user_frames
-from perf.probes.trace import Event
+from perf.probes.trace import KERNEL, Event
 from perf.record import Part, Signal
 from perf.rfdetr_api import Stepper
 
@@ -20,21 +20,22 @@ _SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchroniz
 _NO_LINE = "(no line of rfdetr's or the user's)"
 
 
-def gpu_signals(steps: list[list[Event]], sync_lines: Tally) -> list[Signal]:
+def gpu_signals(steps: list[list[Event]], busy: list[float], sync_lines: Tally) -> list[Signal]:
     """Return the GPU signals of some profiled steps (one list of events each): counts, and busy time in ms.
 
-    Each value is the median over the steps; parts are those of the first step.
+    ``busy`` are the kernel times of further steps. Each value is the median over its steps; parts are those of
+    the first step.
     """
     return [
         _count("kernels", "count-volume", "kernels", steps, _is_kernel),
         _count("gpu_copies", "count-strict", "copies", steps, _is_copy),
         _host_syncs(steps, sync_lines),
-        _busy(steps),
+        _busy(busy, steps[0]),
     ]
 
 
 def _is_kernel(event: Event) -> bool:
-    return event.category == "kernel"
+    return event.category == KERNEL
 
 
 def _is_copy(event: Event) -> bool:
@@ -53,11 +54,10 @@ def _count(name: str, kind: Any, unit: str, steps: list[list[Event]], wanted: An
     return Signal(name=name, kind=kind, unit=unit, value=median(samples), samples=samples, parts=tally.parts())
 
 
-def _busy(steps: list[list[Event]]) -> Signal:
-    """Return the sum of kernel durations per step in ms; kernels on two streams at once count twice."""
-    samples = [sum(event.duration for event in events if _is_kernel(event)) / 1e3 for events in steps]
+def _busy(samples: list[float], events: list[Event]) -> Signal:
+    """Return the sum of kernel durations per step in ms, and how the step of ``events`` splits it by phase."""
     phases: dict[str, float] = {}
-    for event in filter(_is_kernel, steps[0]):
+    for event in filter(_is_kernel, events):
         phases[event.phase] = phases.get(event.phase, 0.0) + event.duration / 1e3
     parts = [Part(name=phase, value=total) for phase, total in sorted(phases.items(), key=lambda item: -item[1])]
     return Signal(name="gpu_busy", kind="device", unit="ms", value=median(samples), samples=samples, parts=parts)

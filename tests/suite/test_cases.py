@@ -14,10 +14,13 @@ from perf.verdicts import EXIT_CODES
 
 def test_measure(case: Case, run: int, perf_session: Session, tell: Callable[[str], None]) -> None:
     """One run: a fresh process compiles, times and counts the case, and leaves a record."""
+    problem = ""
     try:
         run_in_fresh_process(perf_session.order(case, run), tell, perf_session.timeout)
     except RunFailed as failure:
-        pytest.fail(str(failure), pytrace=False)
+        problem = str(failure)  # pytest.fail in here would print the chained exception as well
+    if problem:
+        pytest.fail(problem, pytrace=False)
 
 
 def test_verdict(case: Case, perf_session: Session) -> None:

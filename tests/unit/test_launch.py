@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+import pytest
+from factories import CPU_EAGER, a_record, a_signal
+
+from perf import launch
+from perf.launch import RunFailed, command_line, run_in_fresh_process
+from perf.record import read_record, write_record
+from perf.run_order import Order
+
+# A run's stand-in that leaves its pid and its own child's; the child ignores SIGINT, as a stuck worker would.
+WITH_WORKER = """
+import pathlib, signal, subprocess, sys, time
+worker = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+worker = subprocess.Popen([sys.executable, "-c", worker], stdout=subprocess.PIPE)
+worker.stdout.readline()
+{before}
+pathlib.Path(sys.argv[1]).write_text("begun\\n")
+{after}
+"""
+STUBBORN = WITH_WORKER.format(before="signal.signal(signal.SIGINT, signal.SIG_IGN)", after="time.sleep(60)")
+POLITE = WITH_WORKER.format(before="", after="time.sleep(60)")
+CRASHING = WITH_WORKER.format(before="", after="sys.exit('no such kernel')")
+
+
+@pytest.fixture
+def order(tmp_path: Path) -> Order:
+    return Order(case=CPU_EAGER, session="s1", run=0, folder=tmp_path / "s1")
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """A function that makes the run's process execute a script, with the progress file as its argument."""
+    monkeypatch.setattr(launch, "_GRACE_SECONDS", 0.5)
+
+    def use(script: str) -> None:
+        monkeypatch.setattr(
+            launch, "command_line", lambda order: [sys.executable, "-c", script, str(order.progress_path)]
+        )
+
+    return use
+
+
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+def no_session_left(group: int) -> bool:
+    """Return whether every process of ``group`` is gone, or a zombie that init has yet to reap."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except (ProcessLookupError, psutil.NoSuchProcess):
+            continue
+    return not found
+
+
+class Groups:
+    """A ``tell`` that notes the process group of the run when it speaks, then does ``then``."""
+
+    def __init__(self, then: Callable[[], None] = lambda: None) -> None:
+        self.then = then
+        self.group = 0
+        self.size = 0
+        self.lines: list[str] = []
+
+    def __call__(self, line: str) -> None:
+        self.lines.append(line)
+        [run] = psutil.Process().children()
+        self.group, self.size = run.pid, 1 + len(run.children())
+        self.then()
+
+
+def gone(group: int) -> bool:
+    deadline = time.monotonic() + 5
+    while not no_session_left(group):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+@pytest.mark.parametrize("script", [STUBBORN, POLITE])
+def test_a_run_that_takes_too_long_is_ended_with_all_its_processes(
+    order: Order, stand_in: Callable[[str], None], script: str
+) -> None:
+    stand_in(script)
+    tell = Groups()
+
+    with pytest.raises(RunFailed, match=r"no end after 2 s \(--run-timeout\)"):
+        run_in_fresh_process(order, tell, timeout=2)
+
+    assert tell.size == 2
+    assert gone(tell.group)
+    assert children() == set()
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("script", [STUBBORN, POLITE])
+def test_an_interrupt_ends_the_run_with_all_its_processes(
+    order: Order, stand_in: Callable[[str], None], script: str
+) -> None:
+    stand_in(script)
+    tell = Groups(interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_in_fresh_process(order, tell, timeout=60)
+
+    assert tell.size == 2
+    assert gone(tell.group)
+
+
+def test_a_run_that_crashes_leaves_no_worker_and_its_last_words(order: Order, stand_in: Callable[[str], None]) -> None:
+    stand_in(CRASHING)
+
+    with pytest.raises(RunFailed, match=r"exit code 1 before a record was begun.*\n.*no such kernel") as failure:
+        run_in_fresh_process(order, lambda _: None, timeout=60)
+
+    assert str(order.log_path) in str(failure.value)
+    assert children() == set()
+
+
+def test_the_log_tail_is_short(order: Order, stand_in: Callable[[str], None]) -> None:
+    stand_in("for number in range(1000): print('line', number)")
+
+    with pytest.raises(RunFailed) as failure:
+        run_in_fresh_process(order, lambda _: None, timeout=60)
+
+    assert "line 999" in str(failure.value)
+    assert "line 900" not in str(failure.value)
+
+
+def test_progress_is_told_as_it_comes_and_to_the_end(order: Order, stand_in: Callable[[str], None]) -> None:
+    stand_in(
+        "import sys, time; file = open(sys.argv[1], 'w'); print('a\\nb', file=file, flush=True); time.sleep(1)\n"
+        "print('c', file=file)"
+    )
+    told: list[tuple[str, float]] = []
+
+    with pytest.raises(RunFailed):
+        run_in_fresh_process(order, lambda line: told.append((line, time.monotonic())), timeout=60)
+
+    assert [line for line, _ in told] == ["a", "b", "c"]
+    assert told[2][1] - told[1][1] > 0.3
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "said"),
+    [("running", None, "exit code 0 in mid-run"), ("failed", "Traceback\nValueError: no loss", "ValueError: no loss")],
+)
+def test_a_record_that_is_not_finished_is_a_failure(
+    order: Order, stand_in: Callable[[str], None], status: str, error: str | None, said: str
+) -> None:
+    stand_in("")
+    write_record(order.record_path, a_record(status=status, error=error))
+
+    with pytest.raises(RunFailed) as failure:
+        run_in_fresh_process(order, lambda _: None, timeout=60)
+
+    assert str(failure.value).startswith(f"{said}\nrecord: {order.record_path}")
+
+
+def test_a_finished_record_is_returned(order: Order, stand_in: Callable[[str], None]) -> None:
+    stand_in("")
+    record = a_record([a_signal("aten_ops", 7, "count-volume")])
+    write_record(order.record_path, record)
+
+    assert run_in_fresh_process(order, lambda _: None, timeout=60) == record
+
+
+def test_a_run_is_alone_and_its_sets_are_ordered(
+    order: Order, stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
+    stand_in("import os; print({n: v for n, v in os.environ.items() if n.startswith('PYT')})")
+
+    with pytest.raises(RunFailed):
+        run_in_fresh_process(order, lambda _: None, timeout=60)
+
+    log = order.log_path.read_text()
+    assert "'PYTHONHASHSEED': '0'" in log
+    assert "PYTEST_" not in log
+
+
+def test_the_command_names_case_run_session_and_records(order: Order, tmp_path: Path) -> None:
+    command = command_line(order)
+    told = dict(pairwise(command))
+
+    assert command[0] == sys.executable
+    assert (told["--case"], told["--one-run"], told["--session"]) == (CPU_EAGER.id, "0", "s1")
+    assert told["--records"] == str(tmp_path)
+    assert "--patch" not in command
+    assert command_line(Order(CPU_EAGER, "s1", 0, tmp_path, Path("/p.py")))[-2:] == ["--patch", "/p.py"]
+
+
+class At:
+    """A ``tell`` that does something to the run at the first line that says ``text``."""
+
+    def __init__(self, text: str, then: Callable[[], None]) -> None:
+        self.text, self.then = text, then
+
+    def __call__(self, line: str) -> None:
+        if self.text in line:
+            self.then()
+
+
+def kill() -> None:
+    [run] = psutil.Process().children()
+    os.killpg(run.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Beside other work on few cores, torch's threads wait for one another.
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+@pytest.mark.usefixtures("_one_thread")
+def test_a_real_run_interrupted_leaves_a_failed_record(order: Order) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run_in_fresh_process(order, At("warming up", interrupt), timeout=300)
+
+    record = read_record(order.record_path)
+    assert record.status == "failed"
+    assert record.error
+    assert record.finished
+    assert record.signal("first_step")
+    assert children() == set()
+
+
+@pytest.mark.usefixtures("_one_thread")
+def test_a_real_run_killed_leaves_what_it_had_measured(order: Order) -> None:
+    with pytest.raises(RunFailed, match="exit code -9 in mid-run"):
+        run_in_fresh_process(order, At("counting work", kill), timeout=300)
+
+    record = read_record(order.record_path)
+    assert record.status == "running"
+    assert [signal.name for signal in record.signals] == ["first_step", "step_time", "peak_rss"]

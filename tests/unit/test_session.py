@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import CPU_COMPILED, CPU_EAGER, GPU_EAGER, a_baseline, a_record, a_signal, proof
+
+from perf import session as sessions
+from perf.baselines import write_baseline
+from perf.case import SUITE, Lane
+from perf.judge import GATED
+from perf.record import Record, write_record
+from perf.session import Session, bad_input, chosen_cases, new_name, nothing_measured, reasons
+
+OPS = a_signal("aten_ops", 1000, "count-volume")
+
+
+def a_session(root: Path, **changes: Any) -> Session:
+    values: dict[str, Any] = {
+        "name": "s1",
+        "folder": root / "records" / "s1",
+        "baselines": root / "baselines",
+        "cases": (CPU_EAGER,),
+        "runs": None,
+        "gate": tuple(sorted(GATED)),
+        "patch": None,
+        "timeout": 60.0,
+    }
+    return Session(**(values | changes))
+
+
+def leave(session: Session, record: Record) -> None:
+    write_record(session.order(record.case, record.run).record_path, record)
+
+
+@pytest.fixture(params=[0, 2])
+def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    count: int = request.param
+    monkeypatch.setattr(sessions, "gpu_count", lambda: count)
+    return count
+
+
+def test_auto_is_the_gpu_lane_or_the_cpu_lane_and_its_skips(gpus: int) -> None:
+    assert chosen_cases([], "auto") == (SUITE["gpu"] if gpus else (*SUITE["cpu"], *SUITE["gpu"]))
+
+
+@pytest.mark.usefixtures("gpus")
+@pytest.mark.parametrize("lane", ["cpu", "gpu"])
+def test_a_lane_asked_for_is_that_lane_alone(lane: Lane) -> None:
+    assert chosen_cases([], lane) == SUITE[lane]
+
+
+@pytest.mark.usefixtures("gpus")
+def test_cases_asked_for_are_taken_once_and_in_order_whatever_the_lane() -> None:
+    asked = [CPU_COMPILED.id, GPU_EAGER.id, CPU_COMPILED.id]
+
+    assert chosen_cases(asked, "cpu") == (CPU_COMPILED, GPU_EAGER)
+
+
+def test_an_unknown_case_lists_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"unknown case 'nan-b4'.*nano-b4, .*nano-cpu-b2"):
+        chosen_cases(["nano-b4", "nan-b4"], "auto")
+
+
+def test_a_name_is_the_time_and_fits_a_file_name() -> None:
+    assert re.fullmatch(r"\d{8}T\d{6}Z", new_name())
+
+
+def test_a_case_gets_its_lanes_runs_unless_told(tmp_path: Path) -> None:
+    assert [a_session(tmp_path).runs_of(case) for case in (CPU_EAGER, GPU_EAGER)] == [1, 3]
+    assert [a_session(tmp_path, runs=7).runs_of(case) for case in (CPU_EAGER, GPU_EAGER)] == [7, 7]
+
+
+def test_an_order_carries_what_the_session_was_told(tmp_path: Path) -> None:
+    order = a_session(tmp_path, patch=Path("fix.py")).order(CPU_EAGER, 4)
+
+    assert (order.case, order.session, order.run, order.patch) == (CPU_EAGER, "s1", 4, Path("fix.py"))
+    assert order.record_path.is_relative_to(tmp_path / "records" / "s1")
+
+
+def test_records_are_the_sessions_own_of_one_case_or_all(tmp_path: Path) -> None:
+    session, other = a_session(tmp_path), a_session(tmp_path, name="s2", folder=tmp_path / "records" / "s2")
+    assert session.records() == session.records(CPU_EAGER) == []
+    leave(session, a_record([OPS]))
+    leave(session, a_record(proof(), CPU_COMPILED))
+    leave(other, a_record([OPS]))
+
+    assert [record.case_id for record in session.records()] == ["nano-cpu-b2", "nano-cpu-b2-compile"]
+    assert [record.case_id for record in session.records(CPU_COMPILED)] == ["nano-cpu-b2-compile"]
+
+
+def test_a_record_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    session = a_session(tmp_path)
+    leave(session, a_record([OPS]))
+    path = session.order(CPU_EAGER, 0).record_path
+    path.write_text(path.read_text()[:40])
+
+    with pytest.raises(ValueError, match=r"run-0\.record\.json"):
+        session.records()
+
+
+def test_judging_uses_the_sessions_baselines_gate_and_folder(tmp_path: Path) -> None:
+    session = a_session(tmp_path)
+    write_baseline(session.baselines, a_baseline([a_record([OPS])]))
+    worse = a_record([a_signal("aten_ops", 2000, "count-volume")])
+
+    judgement = session.judge([worse])
+    assert judgement.exit_code == 1
+    assert str(session.folder) in judgement.cases[0].signals[0].refresh
+    assert a_session(tmp_path, gate=("count-strict",)).judge([worse]).exit_code == 3
+
+
+def test_an_expected_case_without_a_record_fails(tmp_path: Path) -> None:
+    judgement = a_session(tmp_path).judge([], ["nano-cpu-b2"])
+
+    assert judgement.exit_code == 1
+    assert "left no record" in judgement.summary
+
+
+def test_reasons_name_the_verdict_and_only_the_signals_that_made_it(tmp_path: Path) -> None:
+    failed = a_record([OPS], status="failed", error="Traceback\nValueError: no loss")
+    [case] = a_session(tmp_path).judge([a_record([OPS], run=1), failed]).cases
+
+    assert reasons(case).splitlines() == ["nano-cpu-b2: failed", "run 0: did not finish: ValueError: no loss"]
+
+
+def test_a_session_that_measured_nothing_is_no_success_and_says_why_once() -> None:
+    assert nothing_measured([]).summary == "nothing was measured: no test of the suite ran"
+    judgement = nothing_measured(["no GPU", "no GPU", "too old"])
+    assert judgement.summary == "nothing was measured: no GPU; too old"
+    assert judgement.exit_code == 3
+
+
+def test_bad_input_has_its_own_exit_code() -> None:
+    assert bad_input(ValueError("x.json: truncated")).exit_code == 2
+    assert bad_input(ValueError("x.json: truncated")).summary.endswith("x.json: truncated")
