@@ -142,11 +142,12 @@ def _suite_ran(session: pytest.Session) -> bool:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Judge what was measured; the session's exit code is the worst verdict's."""
-    if not _suite_ran(session) or exitstatus not in (0, 1):
+    """Judge what was measured; the session's exit code is the worst verdict's, unless it was interrupted."""
+    interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
+    if not _suite_ran(session) or not (interrupted or exitstatus in (0, 1)):
         return
     perf = session.config.stash[STASH]
-    expected = [case.id for case in perf.cases if case.lane == "cpu" or gpu_count()]
+    expected = [case.id for case in perf.cases if not interrupted and (case.lane == "cpu" or gpu_count())]
     try:
         records = perf.records()
         # A run that died before its record leaves none, and is a failure all the same.
@@ -155,7 +156,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     except ValueError as error:
         judgement, records = bad_input(error), []
     session.config.stash[JUDGEMENT] = (judgement, records)
-    session.exitstatus = judgement.exit_code
+    if not interrupted:
+        session.exitstatus = judgement.exit_code
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
