@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from statistics import median
@@ -34,6 +35,21 @@ def gpu_signals(steps: list[list[Event]], busy: list[float], sync_lines: Tally) 
     ]
 
 
+# What CUDA C++ kernel names carry without telling anything.
+_NOISE = re.compile(r"^void |at::native::|c10::|\(anonymous namespace\)::")
+
+
+def kernel_name(name: str) -> str:
+    """Return a kernel's name without namespaces and without its parameter list, which its template repeats."""
+    name = _NOISE.sub("", name)
+    depth = 0
+    for index in reversed(range(len(name) if name.endswith(")") else 0)):
+        depth += (name[index] == ")") - (name[index] == "(")
+        if depth == 0:
+            return name[:index]
+    return name
+
+
 def _is_kernel(event: Event) -> bool:
     return event.category == KERNEL
 
@@ -50,7 +66,7 @@ def _count(name: str, kind: Any, unit: str, steps: list[list[Event]], wanted: An
     samples = [sum(map(wanted, events)) for events in steps]
     tally = Tally()
     for event in filter(wanted, steps[0]):
-        tally.add(f"{event.phase} {event.name}")
+        tally.add(f"{event.phase} {kernel_name(event.name) if _is_kernel(event) else event.name}")
     return Signal(name=name, kind=kind, unit=unit, value=median(samples), samples=samples, parts=tally.parts())
 
 

@@ -83,4 +83,4 @@ def function_of(frame: FrameType) -> str:
 
 def without_line(function: str) -> str:
     """Return the name of a function that Dynamo resumes after a graph break without the line number in it."""
-    return re.sub(r"^torch_dynamo_resume_in_(.*)_at_\d+$", r"\1 (resumed)", function)
+    return re.sub(r"torch_dynamo_resume_in_(.*)_at_\d+$", r"\1 (resumed)", function)

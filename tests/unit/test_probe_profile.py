@@ -9,7 +9,7 @@ from tiny import first_line, in_fit, squared_error
 
 from perf.probes.parts import Tally
 from perf.probes.phases import BACKWARD, FORWARD
-from perf.probes.profile import gpu_signals, sync_lines
+from perf.probes.profile import gpu_signals, kernel_name, sync_lines
 from perf.probes.trace import Event
 from perf.record import Part, Signal
 from perf.rfdetr_api import Stepper
@@ -128,3 +128,24 @@ def test_the_sync_debug_mode_is_restored_after_a_step_that_raised(modes: list[st
 
     in_fit(body, failing_once)
     assert modes == ["warn", "default"]
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("triton_poi_fused_add_3", "triton_poi_fused_add_3"),
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
+            "std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)",
+            "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, std::array<char*, 3ul> >",
+        ),
+        (
+            "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::{lambda(float)#1}>"
+            "(long, float)",
+            "multi_tensor_apply_kernel<{lambda(float)#1}>",
+        ),
+        ("unbalanced)", "unbalanced)"),
+    ],
+)
+def test_kernels_are_named_without_what_tells_nothing(name: str, short: str) -> None:
+    assert kernel_name(name) == short
