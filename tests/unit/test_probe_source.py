@@ -123,3 +123,7 @@ def test_a_frame_is_named_by_function_and_by_line() -> None:
 )
 def test_a_resumed_function_is_named_without_its_line(function: str, named: str) -> None:
     assert without_line(function) == named
+
+
+def test_a_resumed_method_loses_its_line_number_and_keeps_its_class() -> None:
+    assert without_line("Joiner.torch_dynamo_resume_in_forward_at_26") == "Joiner.forward (resumed)"
