@@ -10,10 +10,20 @@ from typing import Any
 import pytest
 
 from perf.judge import GATED
-from perf.session import STASH, Session, bad_input, chosen_cases, gpu_count, new_name, nothing_measured
+from perf.session import (
+    MEASURE,
+    PLACE,
+    STASH,
+    VERDICT,
+    Session,
+    bad_input,
+    chosen_cases,
+    gpu_count,
+    new_name,
+    nothing_measured,
+)
 
 ROOT = Path(__file__).parent
-SUITE_NODES = "tests/suite/"
 JUDGEMENT = pytest.StashKey[Any]()
 
 
@@ -63,6 +73,9 @@ def _check_values(option: Any) -> None:
     if option.runs is not None and option.runs < 1:
         msg = f"--runs {option.runs}: at least 1"
         raise ValueError(msg)
+    if option.records.exists() and not option.records.is_dir():
+        msg = f"--records {option.records}: not a folder"
+        raise ValueError(msg)
     if option.patch and not option.patch.is_file():
         msg = f"--patch {option.patch}: no such file"
         raise ValueError(msg)
@@ -109,8 +122,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByCase(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            in_suite = nodeid.startswith(SUITE_NODES)
-            return re.sub(r"-run\d+$", "", nodeid.partition("[")[2].rstrip("]")) if in_suite else nodeid
+            found = re.search(rf"::(?:{MEASURE}|{VERDICT})\[(.*?)(?:-run\d+)?\]$", nodeid)
+            return found[1] if found else nodeid
 
     return ByCase(config, log)
 
@@ -122,17 +135,26 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Remember that the suite ran, and why tests were skipped: a session that skipped everything must say so."""
-    _Reports.of_suite = _Reports.of_suite or report.nodeid.startswith(SUITE_NODES)
+    """Remember what became of each test: what was skipped and why, what was tried, what failed."""
+    place: Any = dict(report.user_properties).get(PLACE)
     if report.skipped and isinstance(report.longrepr, tuple):
         _Reports.skips.append(report.longrepr[2].removeprefix("Skipped: "))
+    # A verdict's own failure is in the judgement already, with an exit code of its own.
+    if report.failed and not (place and place[0] == VERDICT and report.when == "call"):
+        _Reports.failed.append(report.nodeid)
+    if place:
+        _Reports.of_suite = True
+        if place[0] == MEASURE and (report.failed or (report.when == "call" and not report.skipped)):
+            _Reports.tried.add(place[1])
 
 
 class _Reports:
-    """What this process was told of tests, xdist workers' included; the hook above gets no config to stash it in."""
+    """What this process was told of tests, its xdist workers' too; the hook above gets no config to stash it in."""
 
     of_suite = False
     skips: list[str] = []  # noqa: RUF012
+    failed: list[str] = []  # noqa: RUF012
+    tried: set[str] = set()  # noqa: RUF012
 
 
 def _suite_ran(session: pytest.Session) -> bool:
@@ -142,22 +164,28 @@ def _suite_ran(session: pytest.Session) -> bool:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Judge what was measured; the session's exit code is the worst verdict's, unless it was interrupted."""
+    """Judge what was measured; the session's exit code is the worst verdict's.
+
+    It is 1 where a test failed other than by its verdict, and pytest's own where the session was interrupted.
+    """
     interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
     if not _suite_ran(session) or not (interrupted or exitstatus in (0, 1)):
         return
-    perf = session.config.stash[STASH]
-    expected = [case.id for case in perf.cases if not interrupted and (case.lane == "cpu" or gpu_count())]
+    judgement, records = _judgement(session.config.stash[STASH], interrupted)
+    session.config.stash[JUDGEMENT] = (judgement, records)
+    if not interrupted:
+        session.exitstatus = 1 if _Reports.failed else judgement.exit_code
+
+
+def _judgement(perf: Session, interrupted: bool) -> tuple[Any, list[Any]]:
+    expected = [] if interrupted else sorted(_Reports.tried)
     try:
         records = perf.records()
         # A run that died before its record leaves none, and is a failure all the same.
-        tried = records or exitstatus == 1
-        judgement = perf.judge(records, expected) if tried else nothing_measured(_Reports.skips)
+        tried = records or expected
+        return perf.judge(records, expected) if tried else nothing_measured(_Reports.skips), records
     except ValueError as error:
-        judgement, records = bad_input(error), []
-    session.config.stash[JUDGEMENT] = (judgement, records)
-    if not interrupted:
-        session.exitstatus = judgement.exit_code
+        return bad_input(error), []
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -169,5 +197,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     judgement, records = config.stash[JUDGEMENT]
     terminalreporter.section("rfdetr-perf")
     terminalreporter.write_line(render(judgement, records, terminalreporter._tw.fullwidth))
+    for nodeid in _Reports.failed:
+        terminalreporter.write_line(f"failed, whatever the verdicts say: {nodeid}")
     if records:
         terminalreporter.write_line(f"records: {config.stash[STASH].folder}")

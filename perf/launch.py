@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from perf.case import Lane
 from perf.progress import Follower
-from perf.record import Record, read_record
+from perf.record import Record, read_record, write_record
 from perf.run_order import Order
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,25 +31,52 @@ class RunFailed(Exception):  # noqa: N818  (says what happened)
 def run_in_fresh_process(order: Order, tell: Callable[[str], None], timeout: float) -> Record:
     """Measure ``order`` in a process of its own and return its record; ``tell`` gets each line of progress.
 
+    Whatever goes wrong is in the record as well, where there is one. SIGTERM and SIGHUP end the run as Ctrl-C does.
+
     Raises:
         RunFailed: the run raised, crashed, or took more than ``timeout`` seconds.
     """
     order.stem.parent.mkdir(parents=True, exist_ok=True)
     follower = Follower(order.progress_path)
-    with order.log_path.open("wb") as log:
+    with order.log_path.open("wb") as log, _ended_like_ctrl_c():
         process = subprocess.Popen(
             command_line(order),
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=ROOT,
-            env=_environment(),
+            env=_environment(order.case.lane),
             start_new_session=True,
         )
+        problem = ""
         try:
-            _follow(process, follower, tell, timeout)
+            problem = _follow(process, follower, tell, timeout)
         finally:
             _end(process)
-    return _finished_record(order, process.returncode)
+    return _finished_record(order, problem or _exit_in_words(process.returncode))
+
+
+@contextlib.contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into KeyboardInterrupt: the child has a session of its own and would live on."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, _frame: object) -> None:
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _exit_in_words(returncode: int) -> str:
+    if returncode == 0:
+        return ""
+    return f"killed by {signal.Signals(-returncode).name}" if returncode < 0 else f"exit code {returncode}"
 
 
 def command_line(order: Order) -> list[str]:
@@ -60,22 +89,28 @@ def command_line(order: Order) -> list[str]:
     return [sys.executable, "-m", "pytest", str(ONE_RUN), *options, *told, *records, *patch]
 
 
-def _environment() -> dict[str, str]:
+# Which convolution ATen takes depends on the number of threads, and with it the cpu lane's counts. One is what every
+# machine has, and several spin against each other beside a busy core.
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+def _environment(lane: Lane) -> dict[str, str]:
     # pytest-benchmark refuses to measure where it believes xdist spreads tests; the child is alone.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     # Set iteration order reaches Python call counts.
-    return {**kept, "PYTHONHASHSEED": "0"}
+    return {**kept, "PYTHONHASHSEED": "0", **(_ONE_THREAD if lane == "cpu" else {})}
 
 
-def _follow(process: subprocess.Popen[bytes], follower: Follower, tell: Callable[[str], None], timeout: float) -> None:
+def _follow(process: subprocess.Popen[bytes], follower: Follower, tell: Callable[[str], None], timeout: float) -> str:
+    """Tell the run's progress until it ends; return why it has to be ended, or nothing."""
     deadline = time.monotonic() + timeout
     while process.poll() is None:
         _tell_new(follower, tell)
         if time.monotonic() > deadline:
-            msg = f"no end after {timeout:.0f} s (--run-timeout); stopped"
-            raise RunFailed(msg)
+            return f"no end after {timeout:.0f} s (--run-timeout); stopped"
         time.sleep(_POLL_SECONDS)
     _tell_new(follower, tell)
+    return ""
 
 
 def _tell_new(follower: Follower, tell: Callable[[str], None]) -> None:
@@ -97,14 +132,18 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _finished_record(order: Order, returncode: int) -> Record:
+def _finished_record(order: Order, problem: str) -> Record:
+    """Return the record of a run that ended well; else put ``problem`` into the record that there is, and raise."""
     if not order.record_path.exists():
-        msg = f"exit code {returncode} before a record was begun; {_log_tail(order)}"
+        msg = f"{problem or 'ended'} before a record was begun; {_log_tail(order)}"
         raise RunFailed(msg)
     record = read_record(order.record_path)
-    if record.status == "finished":
+    if record.status == "finished" and not problem:
         return record
-    last = (record.error or f"exit code {returncode} in mid-run").strip().splitlines()[-1]
+    record.error = "\n".join(filter(None, [record.error, "" if record.status == "failed" else problem]))
+    record.status = "failed"
+    write_record(order.record_path, record)
+    last = (record.error or "ended in mid-run").strip().splitlines()[-1]
     msg = f"{last}\nrecord: {order.record_path}; {_log_tail(order)}"
     raise RunFailed(msg)
 

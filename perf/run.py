@@ -103,7 +103,7 @@ class Run:
         self._add(self._work(stepper))
         # After all steps, so that a recompile in any of them is in it; but before the calls are counted, since
         # Dynamo takes the profile function's own frames for frames to compile.
-        self._add(compilation.signals())
+        self._add(compilation.signals(built.module.model))
         self._add(call_counts(stepper))
 
     def _first_step(self, stepper: Stepper) -> list[Signal]:

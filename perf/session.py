@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,8 +29,8 @@ def gpu_count() -> int:
 
 
 def new_name() -> str:
-    """Return a session's name: the time in UTC, to the second."""
-    return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    """Return a session's name: the time in UTC and the process, so that two sessions never share a folder."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}"
 
 
 def chosen_cases(ids: Sequence[str], lane: str) -> tuple[Case, ...]:
@@ -88,6 +89,8 @@ class Session:
         return judge(records, self.baselines, expected=expected, options=options)
 
 
+# The user property by which a report says which test of which case it is of, and the suite's two tests.
+PLACE, MEASURE, VERDICT = "rfdetr-perf", "test_measure", "test_verdict"
 # Where pytest's config keeps the session.
 STASH = pytest.StashKey[Session]()
 

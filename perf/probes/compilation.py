@@ -55,20 +55,35 @@ def _stage(frame: FrameType | None) -> str:
     return ""
 
 
-def signals() -> list[Signal]:
-    """Return frames, frames that failed, graphs, graph breaks and recompiles since :func:`reset`."""
+def signals(model: Any) -> list[Signal]:
+    """Return frames, frames that failed, graphs, graph breaks and recompiles since :func:`reset`.
+
+    ``model`` is the module's model, compiled or not; ``model_frames`` counts the compiled frames of its own
+    forward, so that a compiled loss cannot pass for a compiled model.
+    """
     from torch._dynamo.utils import counters
 
     frames = counters["frames"]["total"]
     failed = frames - counters["frames"]["ok"]
     return [
         Signal(name="frames", kind="info", unit="frames", value=frames, direction="higher"),
+        Signal(name="model_frames", kind="info", unit="frames", value=_model_frames(model), direction="higher"),
         _failed_frames(failed),
         _strict("graphs", "graphs", counters["stats"]["unique_graphs"], Tally()),
         _breaks(sum(counters["graph_break"].values())),
         _recompiles(),
         *_cache_signals(counters),
     ]
+
+
+def _model_frames(model: Any) -> int:
+    inner = getattr(model, "_orig_mod", None)  # torch.compile's wrapper has it, a plain model has not
+    if inner is None:
+        return 0
+    code = type(inner).forward.__code__
+    forward = (code.co_filename, code.co_firstlineno)
+    compiled = [entry for entry in _metrics() if entry.fail_type is None]
+    return sum((entry.co_filename, entry.co_firstlineno) == forward for entry in compiled)
 
 
 def _strict(name: str, unit: str, value: int, tally: Tally) -> Signal:

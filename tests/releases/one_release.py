@@ -106,7 +106,7 @@ def compiled() -> dict[str, Any]:
             stepper.step(stepper.prepare())
 
     error = error_of(lambda: fitted(cpu_case(compile=True, backend="eager"), body))
-    signals = {signal.name: signal for signal in compilation.signals()}
+    signals = {signal.name: signal for signal in compilation.signals(None)}
     failed = [part.name for part in signals["frames_failed"].parts]
     return {"error": error, "failed": failed} | {name: signal.value for name, signal in signals.items()}
 

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perf.session import STASH, Session
+from perf.session import PLACE, STASH, Session
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have every report of the suite say which test of which case it is of."""
+    for item in items:
+        if item.path.parent == HERE and isinstance(item, pytest.Function):
+            case: Any = item.callspec.params["case"]
+            item.user_properties.append((PLACE, (item.originalname, case.id)))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -25,10 +25,14 @@ def test_measure(case: Case, run: int, perf_session: Session, tell: Callable[[st
 
 def test_verdict(case: Case, perf_session: Session) -> None:
     """The verdict on all runs of a case: fails where work changed, skips where nothing can be told."""
-    records = perf_session.records(case)
-    if not records:
-        pytest.fail(f"{case.id}: no run left a record", pytrace=False)
-    [verdict] = perf_session.judge(records).cases
+    problem = f"{case.id}: no run left a record"
+    try:
+        judged = perf_session.judge(perf_session.records(case)).cases
+    except ValueError as error:
+        judged, problem = [], str(error)
+    if not judged:
+        pytest.fail(problem, pytrace=False)
+    [verdict] = judged
     if EXIT_CODES[verdict.verdict] == 3:
         pytest.skip(reasons(verdict))
     if verdict.verdict != "pass":

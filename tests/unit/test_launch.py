@@ -160,7 +160,7 @@ def test_progress_is_told_as_it_comes_and_to_the_end(order: Order, stand_in: Cal
 
 @pytest.mark.parametrize(
     ("status", "error", "said"),
-    [("running", None, "exit code 0 in mid-run"), ("failed", "Traceback\nValueError: no loss", "ValueError: no loss")],
+    [("running", None, "ended in mid-run"), ("failed", "Traceback\nValueError: no loss", "ValueError: no loss")],
 )
 def test_a_record_that_is_not_finished_is_a_failure(
     order: Order, stand_in: Callable[[str], None], status: str, error: str | None, said: str
@@ -245,9 +245,42 @@ def test_a_real_run_interrupted_leaves_a_failed_record(order: Order) -> None:
 
 @pytest.mark.usefixtures("_one_thread")
 def test_a_real_run_killed_leaves_what_it_had_measured(order: Order) -> None:
-    with pytest.raises(RunFailed, match="exit code -9 in mid-run"):
+    with pytest.raises(RunFailed, match="killed by SIGKILL"):
         run_in_fresh_process(order, At("counting work", kill), timeout=300)
 
     record = read_record(order.record_path)
-    assert record.status == "running"
+    assert (record.status, record.error) == ("failed", "killed by SIGKILL")
     assert [signal.name for signal in record.signals] == ["first_step", "step_time", "peak_rss"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_the_parent_ends_the_run(
+    order: Order, stand_in: Callable[[str], None], number: signal.Signals
+) -> None:
+    stand_in("import sys, time; print('up', file=open(sys.argv[1], 'w'), flush=True); time.sleep(60)")
+    before = signal.getsignal(number)
+
+    with pytest.raises(KeyboardInterrupt, match=number.name):
+        run_in_fresh_process(order, lambda _: os.kill(os.getpid(), number), timeout=60)
+
+    assert children() == set()
+    assert signal.getsignal(number) == before
+
+
+def test_a_crash_after_the_record_was_finished_is_a_failure(order: Order, stand_in: Callable[[str], None]) -> None:
+    stand_in("import os; os.abort()")
+    write_record(order.record_path, a_record([a_signal("aten_ops", 7, "count-volume")]))
+
+    with pytest.raises(RunFailed, match="killed by SIGABRT"):
+        run_in_fresh_process(order, lambda _: None, timeout=60)
+
+    assert read_record(order.record_path).status == "failed"
+
+
+def test_the_cpu_lane_runs_on_one_thread(order: Order, stand_in: Callable[[str], None]) -> None:
+    stand_in("import os; print(os.environ['OMP_NUM_THREADS'], os.environ['MKL_NUM_THREADS'])")
+
+    with pytest.raises(RunFailed):
+        run_in_fresh_process(order, lambda _: None, timeout=60)
+
+    assert order.log_path.read_text().startswith("1 1")

@@ -23,8 +23,8 @@ def _clean() -> Iterator[None]:
     compilation.reset()
 
 
-def signals() -> dict[str, Signal]:
-    return {signal.name: signal for signal in compilation.signals()}
+def signals(model: Any = None) -> dict[str, Signal]:
+    return {signal.name: signal for signal in compilation.signals(model)}
 
 
 def values() -> dict[str, float]:
@@ -51,14 +51,28 @@ def scaled(x: Any, k: int) -> Any:
 
 
 def test_nothing_compiled_is_nothing_counted() -> None:
-    assert values() == {"frames": 0, "frames_failed": 0, "graphs": 0, "graph_breaks": 0, "recompiles": 0}
+    assert values() == {
+        "frames": 0,
+        "model_frames": 0,
+        "frames_failed": 0,
+        "graphs": 0,
+        "graph_breaks": 0,
+        "recompiles": 0,
+    }
     assert compilation.progress() == ""
 
 
 def test_a_function_without_breaks_is_one_frame_and_one_graph() -> None:
     captured(plain)(torch.ones(3))
 
-    assert values() == {"frames": 1, "frames_failed": 0, "graphs": 1, "graph_breaks": 0, "recompiles": 0}
+    assert values() == {
+        "frames": 1,
+        "model_frames": 0,
+        "frames_failed": 0,
+        "graphs": 1,
+        "graph_breaks": 0,
+        "recompiles": 0,
+    }
     assert compilation.progress().startswith("1 frames, 1 graphs so far")
 
 
@@ -153,7 +167,7 @@ def test_reset_forgets_everything() -> None:
     compilation.reset()
 
     assert set(values().values()) == {0}
-    assert not any(signal.parts for signal in compilation.signals())
+    assert not any(signal.parts for signal in compilation.signals(None))
 
 
 def entry(reason: str | None) -> Any:
@@ -185,3 +199,19 @@ def test_a_guards_text_is_split_from_its_place(reason: str | None, guard: str, l
 def test_texts_lose_addresses_and_all_but_their_first_line() -> None:
     assert compilation._first_line("  call <f at 0x7f12ab>\nmore") == "call <f>"
     assert compilation._first_line(None) == ""
+
+
+class Doubling(torch.nn.Module):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        return x * 2
+
+
+def test_only_the_models_own_forward_proves_that_the_model_compiled() -> None:
+    model = torch.compile(Doubling(), backend="eager")
+    loss = torch.compile(lambda x: x + 1, backend="eager")
+    loss(torch.ones(2))
+    assert signals(model)["model_frames"].value == 0
+    model(torch.ones(2))
+    assert signals(model)["model_frames"].value == 1
+    assert signals(model)["frames"].value == 2
+    assert signals(model._orig_mod)["model_frames"].value == 0

@@ -65,7 +65,7 @@ def test_an_unknown_case_lists_the_known_ones() -> None:
 
 
 def test_a_name_is_the_time_and_fits_a_file_name() -> None:
-    assert re.fullmatch(r"\d{8}T\d{6}Z", new_name())
+    assert re.fullmatch(r"\d{8}T\d{6}Z-\d+", new_name())
 
 
 def test_a_case_gets_its_lanes_runs_unless_told(tmp_path: Path) -> None:
