@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from perf.expected import Asked, expected_cases, write_asked
 from perf.judge import GATED
 from perf.session import (
     MEASURE,
@@ -171,21 +172,29 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
     if not _suite_ran(session) or not (interrupted or exitstatus in (0, 1)):
         return
-    judgement, records = _judgement(session.config.stash[STASH], interrupted)
+    judgement, records = _judgement(session.config, interrupted)
     session.config.stash[JUDGEMENT] = (judgement, records)
     if not interrupted:
         session.exitstatus = 1 if _Reports.failed else judgement.exit_code
 
 
-def _judgement(perf: Session, interrupted: bool) -> tuple[Any, list[Any]]:
-    expected = [] if interrupted else sorted(_Reports.tried)
+def _judgement(config: pytest.Config, interrupted: bool) -> tuple[Any, list[Any]]:
+    perf, tried = config.stash[STASH], sorted(_Reports.tried)
+    # A run that died before its record leaves none, and is a failure all the same.
+    if not tried:
+        return nothing_measured(_Reports.skips), []
     try:
+        write_asked(perf.folder, Asked(cases=[] if interrupted else tried, full=not interrupted and _is_full(config)))
         records = perf.records()
-        # A run that died before its record leaves none, and is a failure all the same.
-        tried = records or expected
-        return perf.judge(records, expected) if tried else nothing_measured(_Reports.skips), records
+        return perf.judge(records, expected_cases(perf.folder, records, perf.baselines)), records
     except ValueError as error:
         return bad_input(error), []
+
+
+def _is_full(config: pytest.Config) -> bool:
+    """Return whether the session was asked for all of its lane: then an approved case that is gone is missed."""
+    option = config.option
+    return not (option.case or option.keyword or option.markexpr or any("::" in argument for argument in config.args))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import datetime
 import getpass
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from perf.baselines import FOLDER, approved_cases, baseline_path, find_baseline, write_baseline
-from perf.case import EXTRA, SUITE, catalogue, find_case
+from perf.baselines import FOLDER, baseline_path, find_baseline, write_baseline
+from perf.case import SUITE, catalogue, find_case
+from perf.expected import expected_cases
 from perf.judge import GATED, Options, judge
 from perf.pool import by_case
 from perf.record import Record, read_records
@@ -31,17 +33,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"rfdetr-perf: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
     return code
-
-
-def expected_cases(records: Sequence[Record], baselines: Path) -> list[str]:
-    """Return the ids that a full session has: approved ones that the suite runs by itself, or no longer knows.
-
-    So a case that was renamed or dropped is seen, and one that only runs on request is not missed.
-    """
-    places = {(record.environment.device, record.environment.torch_minor) for record in records}
-    approved = [case_id for place in sorted(places) for case_id in approved_cases(baselines, *place)]
-    on_request = {case.id for case in EXTRA}
-    return [case_id for case_id in dict.fromkeys(approved) if case_id not in on_request]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -88,7 +79,14 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
         metavar="KIND,...",
         help=f"gate only these kinds and show the others (default: {','.join(sorted(GATED))})",
     )
-    parser.add_argument("--width", type=int, metavar="COLUMNS", help="default: the terminal's, or 120 in a log")
+    parser.add_argument("--width", type=_columns, metavar="COLUMNS", help="default: the terminal's, or 120 in a log")
+
+
+def _columns(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        msg = f"{text!r} is not a number of columns, 1 or more"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
 
 
 def _kinds(text: str) -> frozenset[str]:
@@ -102,7 +100,7 @@ def _kinds(text: str) -> frozenset[str]:
 def _judge(options: argparse.Namespace) -> int:
     judgement, records = _judged(options)
     if options.json:
-        print(judgement.model_dump_json(indent=1))
+        _say(judgement.model_dump_json(indent=1) + "\n")
     else:
         _print(judgement, records, options.width)
     return judgement.exit_code
@@ -126,15 +124,14 @@ def _refresh(options: argparse.Namespace) -> int:
     )
     # Every case is decided before the first file is written: a bad one leaves all of them as they were.
     cases = by_case(_read(options))
-    missing = sorted(set(options.case or ()) - cases.keys())
-    if missing:
-        msg = f"{options.records}: no record of case {', '.join(missing)}"
-        raise ValueError(msg)
     decided = [refresh(group, find_baseline(options.baselines, group[0]), request) for group in cases.values()]
     for done in decided:
-        print_changes(open_console(), done.baseline.case_id, done.changes)
+        console = open_console()
+        with console.capture() as shown:
+            print_changes(console, done.baseline.case_id, done.changes)
+        _say(shown.get())
         if done.changes:
-            print(_write(options.baselines, done, options.dry_run))
+            _say(_write(options.baselines, done, options.dry_run) + "\n")
     return 0
 
 
@@ -148,13 +145,13 @@ def _write(folder: Path, done: Refresh, dry_run: bool) -> str:
 def _cases(_options: argparse.Namespace) -> int:
     suite = {case.id for lane in SUITE.values() for case in lane}
     for case_id, case in catalogue().items():
-        print(f"{case_id:40} {case.lane} lane, {'in the suite' if case_id in suite else 'on request'}")
+        _say(f"{case_id:40} {case.lane} lane, {'in the suite' if case_id in suite else 'on request'}\n")
     return 0
 
 
 def _judged(options: argparse.Namespace) -> tuple[Judgement, list[Record]]:
     records = _read(options)
-    expected = options.case or expected_cases(records, options.baselines)
+    expected = options.case or expected_cases(options.records, records, options.baselines)
     settings = Options(gate=options.gate, records_path=options.records)
     return judge(records, options.baselines, expected=expected, options=settings), records
 
@@ -166,18 +163,40 @@ def _read(options: argparse.Namespace) -> list[Record]:
     records = read_records(options.records)
     if not options.case:
         return records
-    recorded = {record.case_id for record in records}
-    for case_id in options.case:
-        # A record's case need not be in the catalogue: it may be an older or a newer suite's.
-        if case_id not in recorded:
-            find_case(case_id)
+    recorded = {record.case_id: None for record in records}
+    missing = [case_id for case_id in dict.fromkeys(options.case) if case_id not in recorded]
+    # A record's case need not be in the catalogue: it may be an older or a newer suite's.
+    for case_id in missing:
+        find_case(case_id)
+    if missing:
+        wanted = " ".join(f"--case {case_id}" for case_id in missing)
+        msg = (
+            f"{options.records}: no record of case {', '.join(missing)}, only of {', '.join(recorded)}; "
+            f"measure it first: pytest tests/suite {wanted}"
+        )
+        raise ValueError(msg)
     return [record for record in records if record.case_id in options.case]
 
 
 def _print(judgement: Judgement, records: Sequence[Record], width: int | None) -> None:
     from perf.report.terminal import open_console, print_report
 
-    print_report(open_console(width), judgement, records)
+    console = open_console(width)
+    # rich would end the process by itself when the reader of a pipe stops.
+    with console.capture() as shown:
+        print_report(console, judgement, records)
+    _say(shown.get())
+
+
+def _say(text: str) -> None:
+    """Print ``text``. A reader that stops reading, as ``head`` does, changes neither the work nor the exit code."""
+    try:
+        print(text, end="", flush=True)
+    except BrokenPipeError:
+        # The rest, and what the interpreter flushes at its end, goes nowhere.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _user() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from perf.baselines import BaselineSignal
@@ -22,10 +22,12 @@ WALL_TOLERANCE = 0.05
 # By signal, where the default does not fit. A first step is 157 to 178 s cold and 18 to 21 s with a warm cache.
 WALL_TOLERANCES = {"first_step": 0.5}
 PARTS_IN_MESSAGE = 10
+LINES_IN_MESSAGE = 3
 
-
-# What proves that a case compiled: frames that did, and frames that fell back to eager.
-FRAMES, FRAMES_FAILED = "frames", "frames_failed"
+# What proves that a case compiled: all frames, those that fell back to eager, and those of the model's own forward
+# that compiled. Without the last, a helper that compiles itself would prove a model that runs eager.
+FRAMES, FRAMES_FAILED, MODEL_FRAMES = "frames", "frames_failed", "model_frames"
+PROOF = (FRAMES, FRAMES_FAILED, MODEL_FRAMES)
 
 
 class Outcome(NamedTuple):
@@ -41,22 +43,34 @@ class Outcome(NamedTuple):
     listed: bool = False
 
 
-def compile_gate(frames: Sequence[Signal], failed: Sequence[Signal], runs: int) -> tuple[str, Outcome] | None:
+def compile_gate(found: Mapping[str, Sequence[Signal]], runs: int) -> tuple[str, Outcome] | None:
     """Return the verdict not-compiled and the signal that shows it; None where all ``runs`` prove they compiled.
 
-    ``frames`` and ``failed`` hold those signals of every run: without them nothing is proven.
+    ``found`` holds the signals of ``PROOF`` by name, one a run: without them nothing is proven.
     """
-    if min(len(frames), len(failed)) < runs:
-        message = f"nothing proves that it compiled: not every run has the signals {FRAMES} and {FRAMES_FAILED}"
-        return FRAMES, Outcome("not-compiled", message)
+    absent = [name for name in PROOF if len(found.get(name, ())) < runs]
+    if absent:
+        message = f"nothing proves that it compiled: not every run has the signal {' and '.join(absent)}"
+        return absent[0], Outcome("not-compiled", message)
+    frames, failed, model = (found[name] for name in PROOF)
     if min(signal.value for signal in frames) <= 0:
         return FRAMES, Outcome("not-compiled", "compile=True, and no frame was compiled: the step ran eager")
+    compiled = [total.value - fallen.value for total, fallen in zip(frames, failed, strict=True)]
+    if max(signal.value for signal in failed) > 0:
+        return FRAMES_FAILED, _fallen_back(failed, compiled)
+    for own, others in zip(model, compiled, strict=True):
+        if own.value <= 0:
+            message = f"the model's own forward was not compiled: {plain(others)} other frames were"
+            return MODEL_FRAMES, Outcome("not-compiled", message)
+    return None
+
+
+def _fallen_back(failed: Sequence[Signal], compiled: Sequence[float]) -> Outcome:
     fallen = pooled(failed)
-    if fallen.value <= 0:
-        return None
     parts = [_part_change(name, None, part) for name, part in parts_by_name(fallen.parts).items() if part.value]
-    head = f"frames that fell back to eager: {plain(fallen.value)}, compiled: {plain(pooled(frames).value)}"
-    return FRAMES_FAILED, Outcome("not-compiled", _with_parts(head, parts), parts)
+    most, rest = max((signal.value, -others) for signal, others in zip(failed, compiled, strict=True))
+    head = f"frames that fell back to eager: {plain(most)}, compiled: {plain(-rest)}"
+    return Outcome("not-compiled", _with_parts(head, parts), parts)
 
 
 def strict_gate(base: BaselineSignal, now: Sequence[Signal]) -> Outcome:
@@ -153,9 +167,21 @@ def interval_text(interval: tuple[float, ...]) -> str:
 
 
 def _part_change(name: str, old: Part | None, new: Part | None) -> PartChange:
-    # The line of now, where there is one: that is the line the reader has open.
-    where = new.where if new and new.where else old.where if old else []
-    return PartChange(name=name, old=old.value if old else 0, new=new.value if new else 0, where=where)
+    before, after = old or Part(name=name, value=0), new or Part(name=name, value=0)
+    more, less = (after, before) if after.value >= before.value else (before, after)
+    # The lines of now, where there are any: those are what the reader has open.
+    lines = after.where or before.where
+    # A side that does not say its lines, as the baseline of a volume count, does not say which are new either.
+    if less.value and not less.where:
+        return PartChange(name=name, old=before.value, new=after.value, where=lines)
+    changed = sorted(set(more.where) - set(less.where), key=_line_order)
+    same = sorted(set(lines) - set(changed), key=_line_order)
+    return PartChange(name=name, old=before.value, new=after.value, where=[*changed, *same], changed_lines=changed)
+
+
+def _line_order(line: str) -> tuple[str, int]:
+    file, _, number = line.rpartition(":")
+    return (file, int(number)) if number.isdecimal() else (line, 0)
 
 
 def _unattributed(value: float, parts: Sequence[Part]) -> bool:
@@ -200,7 +226,7 @@ def _share(base: BaselineSignal, value: float) -> str:
 def _with_parts(head: str, parts: list[PartChange]) -> str:
     # A reason that torch gives may have several lines; here each part is one.
     lines = [
-        f"{' '.join(p.name.split())} {plain(p.old)} -> {plain(p.new)}{_at(p.where)}" for p in parts[:PARTS_IN_MESSAGE]
+        f"{' '.join(p.name.split())} {plain(p.old)} -> {plain(p.new)}{_at(p.lines)}" for p in parts[:PARTS_IN_MESSAGE]
     ]
     if len(parts) > PARTS_IN_MESSAGE:
         lines.append(f"and {len(parts) - PARTS_IN_MESSAGE} more parts")
@@ -208,7 +234,9 @@ def _with_parts(head: str, parts: list[PartChange]) -> str:
 
 
 def _at(where: Sequence[str]) -> str:
-    return f" at {where[0]}" if where else ""
+    more = len(where) - LINES_IN_MESSAGE
+    listed = ", ".join(where[:LINES_IN_MESSAGE]) + (f" and {more} more" if more > 0 else "")
+    return f" at {listed}" if where else ""
 
 
 def _percent(fraction: float) -> str:

@@ -12,8 +12,6 @@ from perf.baselines import FOLDER, STORED, Baseline, BaselineSignal, find_baseli
 from perf.environment import Environment
 from perf.gates import (
     DEVICE_FLOOR,
-    FRAMES,
-    FRAMES_FAILED,
     GATES,
     Gate,
     Outcome,
@@ -22,7 +20,17 @@ from perf.gates import (
 )
 from perf.pool import by_case, by_signal, common_environment, host, made_with, pooled
 from perf.record import Kind, Record, Signal
-from perf.verdicts import WHOLE_CASE, CaseVerdict, Judgement, SignalVerdict, Verdict, exit_code, summarize, worst
+from perf.verdicts import (
+    WHOLE_CASE,
+    CaseVerdict,
+    Judgement,
+    SignalVerdict,
+    Verdict,
+    exit_code,
+    leading_part,
+    summarize,
+    worst,
+)
 
 GATED: frozenset[Kind] = frozenset(GATES)
 # The only counts that move with Python's own minor.
@@ -116,7 +124,7 @@ class _Bench(NamedTuple):
         """Return the row not-compiled, unless every run proves that it compiled."""
         if not self.records[0].case.compile:
             return []
-        proof = compile_gate(found.get(FRAMES, []), found.get(FRAMES_FAILED, []), len(self.records))
+        proof = compile_gate(found, len(self.records))
         if proof is None:
             return []
         name, outcome = proof
@@ -127,7 +135,11 @@ class _Bench(NamedTuple):
         return self.baseline.signal(name) if self.baseline else None
 
     def _outcome(self, now: Signal, base: BaselineSignal | None, signals: list[Signal]) -> Outcome:
-        if not self._gated(now.kind):
+        # What is approved says how a signal is gated; a record cannot take it out of the gate.
+        kind = base.kind if base else now.kind
+        if base and now.kind != base.kind:
+            return Outcome("incompatible", f"kind {now.kind}, the baseline {base.kind}")
+        if not self._gated(kind):
             return Outcome(None)
         absent = [str(record.run) for record in self.records if record.signal(now.name) is None]
         if absent:
@@ -140,8 +152,8 @@ class _Bench(NamedTuple):
         reason = incompatibility(self.baseline, base, environment, now)
         if reason:
             return Outcome("incompatible", reason)
-        outcome = self._gate(now.kind)(base, signals)
-        note = _wall_note(self.baseline, base, environment) if now.kind == "wall" else ""
+        outcome = self._gate(kind)(base, signals)
+        note = _wall_note(self.baseline, base, environment) if kind == "wall" else ""
         return outcome._replace(message=outcome.message + note)
 
     def _gate(self, kind: Kind) -> Gate:
@@ -150,7 +162,8 @@ class _Bench(NamedTuple):
     def _answer(self, name: str, now: Signal | None, base: BaselineSignal | None, outcome: Outcome) -> SignalVerdict:
         shape = now or base or Signal(name=name, kind="info", unit="", value=0)
         before = base.value if base and base.unit == shape.unit else None
-        where = dict.fromkeys(line for part in outcome.parts for line in part.where)
+        change = now.value - before if now and before is not None else None
+        leading = leading_part(outcome.parts, change, rising=shape.direction == "lower")
         return SignalVerdict(
             case_id=self.records[0].case_id,
             signal=name,
@@ -159,11 +172,11 @@ class _Bench(NamedTuple):
             direction=shape.direction,
             baseline=before,
             now=now.value if now else None,
-            change=now.value - before if now and before is not None else None,
+            change=change,
             verdict=outcome.verdict,
             interval=(outcome.interval.low, outcome.interval.high) if outcome.interval else None,
             parts=list(outcome.parts),
-            where=list(where),
+            where=leading.part.lines if leading and leading.most else [],
             message=outcome.message,
             listed=outcome.listed,
             reproduce=self.records[0].command,
@@ -182,7 +195,7 @@ def incompatibility(baseline: Baseline, base: BaselineSignal, environment: Envir
     versions = ["transformers", "pytorch_lightning", *(["python"] if now.name in PYTHON_SIGNALS else [])]
     pairs: list[tuple[str, object, object]] = [(name, new[name], old.get(name)) for name in versions]
     pairs += [(name, getattr(environment, name), getattr(baseline, name)) for name in ("device", "torch_minor")]
-    pairs += [(name, getattr(now, name), getattr(base, name)) for name in ("unit", "kind", "direction")]
+    pairs += [(name, getattr(now, name), getattr(base, name)) for name in ("unit", "direction")]
     if now.kind in POWER_KINDS:
         pairs.append(("power limit (W)", environment.power_limit_w, baseline.power_limit_w))
     return "; ".join(f"{name} {now_has}, the baseline {had}" for name, now_has, had in pairs if now_has != had)
@@ -229,6 +242,8 @@ def _missing_case(case_id: str, records: Sequence[Record]) -> CaseVerdict:
         kind="info",
         verdict="failed",
         message="missing: this case was expected and left no record",
-        reproduce=records[0].command.replace(records[0].case_id, case_id) if records else f"--case {case_id}",
+        reproduce=records[0].command.replace(records[0].case_id, case_id)
+        if records
+        else f"pytest tests/suite --case {case_id}",
     )
     return CaseVerdict(case_id=case_id, verdict="failed", runs=0, device=device, torch_minor=minor, signals=[row])

@@ -48,12 +48,27 @@ def parts_by_name(parts: Iterable[Part]) -> dict[str, Part]:
 
 
 def by_signal(records: Sequence[Record]) -> dict[str, list[Signal]]:
-    """Return the signals of all ``records`` by name, in the order in which they first come."""
+    """Return the signals of all ``records``, the runs of one case, by name in the order in which they first come.
+
+    Raises:
+        ValueError: the runs differ in a signal's kind, unit or direction, so that their values are not one thing's.
+    """
     found: dict[str, list[Signal]] = {}
     for record in records:
         for signal in record.signals:
-            found.setdefault(signal.name, []).append(signal)
+            same = found.setdefault(signal.name, [])
+            if same and _shape(same[0]) != _shape(signal):
+                msg = (
+                    f"the runs of {record.case_id} cannot be pooled: signal {signal.name!r} is {_shape(same[0])}, "
+                    f"and in run {record.run} {_shape(signal)}"
+                )
+                raise ValueError(msg)
+            same.append(signal)
     return found
+
+
+def _shape(signal: Signal) -> str:
+    return f"{signal.kind}, {signal.unit or 'without a unit'}, {signal.direction} is better"
 
 
 def by_case(records: Sequence[Record]) -> dict[str, list[Record]]:

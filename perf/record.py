@@ -189,7 +189,11 @@ def parse_json(text: str) -> object:
         reject_duplicates((key for key, _ in pairs), "key")
         return dict(pairs)
 
-    return json.loads(text, parse_constant=no_constant, object_pairs_hook=no_repeat)
+    try:
+        return json.loads(text, parse_constant=no_constant, object_pairs_hook=no_repeat)
+    except RecursionError:
+        msg = "nested too deeply to be one of this suite's files"
+        raise ValueError(msg) from None
 
 
 def read_record(path: Path) -> Record:

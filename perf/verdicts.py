@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -36,19 +36,29 @@ class _Answer(BaseModel):
 
 
 class PartChange(_Answer):
-    """One part of a signal that changed, in the signal's unit; ``where`` holds its source lines."""
+    """One part of a signal that changed, in the signal's unit.
+
+    ``where`` holds its source lines, first ``changed_lines``: those that only the side with more of it has.
+    """
 
     name: str
     old: float
     new: float
     where: list[str] = []
+    changed_lines: list[str] = []
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines to look at: those that changed, or all where that is not known."""
+        return self.changed_lines or self.where
 
 
 class SignalVerdict(_Answer):
     """The answer for one signal of one case.
 
     ``verdict=None`` means shown and not gated. ``baseline``, ``now`` and ``change`` (now minus baseline) are in
-    ``unit``; ``interval`` is that of the ratio now / baseline. ``listed`` marks a pass whose change must be seen.
+    ``unit``; ``interval`` is that of the ratio now / baseline. ``where`` holds the lines of the part that carries
+    most of the change, if one does. ``listed`` marks a pass whose change must be seen.
     """
 
     case_id: str
@@ -111,6 +121,29 @@ _PREDICATES: dict[Verdict, str] = {
 }
 
 
+class Leading(NamedTuple):
+    """The part that moved most, by how much, and whether that is most of the signal's change."""
+
+    part: PartChange
+    change: float
+    most: bool
+
+
+def leading_part(parts: Sequence[PartChange], change: float | None, *, rising: bool) -> Leading | None:
+    """Return the part that moved most in the direction of the signal's ``change``; None where no part did.
+
+    ``rising`` is the direction where ``change`` is 0 or None. "Most" is more than half of all movement that way:
+    of a net change of +1 made of +5, +5 and -9 neither rise is the cause.
+    """
+    sign = (1 if change > 0 else -1) if change else (1 if rising else -1)
+    moves = [sign * (part.new - part.old) for part in parts]
+    if max(moves, default=0) <= 0:
+        return None
+    index = moves.index(max(moves))
+    whole = max(abs(change or 0), sum(move for move in moves if move > 0))
+    return Leading(parts[index], sign * moves[index], 2 * moves[index] > whole)
+
+
 def summarize(cases: Sequence[CaseVerdict]) -> str:
     """Return one sentence: how many cases have the worst verdict, where, and its first reason."""
     verdict = worst(case.verdict for case in cases)
@@ -134,8 +167,19 @@ def _reason(case: CaseVerdict) -> str:
     if row.verdict not in ("regressed", "improved") or not row.change:
         subject = "" if row.signal == WHOLE_CASE else f"{row.signal}: "
         return f"{subject}{_first_line(row.message)}{more}"
-    where = f" at {row.where[0]}" if row.where else ""
-    return f"{_change_in_words(row, row.change)}{where}{more}"
+    return f"{_change_in_words(row, row.change)}{_place(row)}{more}"
+
+
+def _place(row: SignalVerdict) -> str:
+    """Return the line of a change that is mostly one part's; else what the largest part is and its share."""
+    if row.where:
+        others = len(row.where) - 1
+        return f" at {row.where[0]}" + (f" and {others} more line{'' if others == 1 else 's'}" if others else "")
+    leading = leading_part(row.parts, row.change, rising=True)
+    if leading is None:
+        return ""
+    share = "most" if leading.most else "the largest part"
+    return f", {share} in {' '.join(leading.part.name.split())} ({leading.change:+.10g})"
 
 
 def _first_line(text: str) -> str:

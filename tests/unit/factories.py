@@ -49,8 +49,14 @@ def parts(**values: float) -> list[Part]:
     return [Part(name=name, value=value, where=[f"rfdetr/{name}.py:1"]) for name, value in values.items()]
 
 
-def proof(frames: float = 9, failed: float = 0, failed_parts: Sequence[Part] = ()) -> list[Signal]:
-    return [a_signal("frames", frames, "info"), a_signal("frames_failed", failed, parts=list(failed_parts))]
+def proof(
+    frames: float = 9, failed: float = 0, failed_parts: Sequence[Part] = (), model_frames: float = 1
+) -> list[Signal]:
+    return [
+        a_signal("frames", frames, "info"),
+        a_signal("frames_failed", failed, parts=list(failed_parts)),
+        a_signal("model_frames", model_frames, "info"),
+    ]
 
 
 def a_record(signals: Sequence[Signal] = (), case: Case = CPU_EAGER, run: int = 0, **changes: Any) -> Record:

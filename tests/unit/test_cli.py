@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from factories import CPU_COMPILED, GPU_EAGER, a_baseline, a_record, a_signal, a
 
 from perf.baselines import read_baseline, write_baseline
 from perf.case import EXTRA, SUITE
-from perf.cli import expected_cases, main
+from perf.cli import main
+from perf.expected import Asked, write_asked
 from perf.record import Record, Signal, write_record
 
 OPS = a_signal("aten_ops", 1000, "count-volume")
@@ -81,22 +83,48 @@ def test_gate_leaves_the_other_kinds_shown(bench: Bench) -> None:
     assert bench.run("judge", "--gate", "count-volume") == 1
 
 
-def test_an_approved_case_of_the_suite_that_left_no_record_fails(bench: Bench) -> None:
+def test_a_case_that_the_session_was_asked_for_and_that_left_no_record_fails(bench: Bench) -> None:
     record = bench.record(OPS)
     bench.approve(record)
     bench.approve(a_record([OPS, *proof()], CPU_COMPILED))
+    assert bench.run("judge") == 0
+    write_asked(bench.records, Asked(cases=[record.case_id, CPU_COMPILED.id], full=True))
     assert bench.run("judge") == 1
     assert bench.run("judge", "--case", record.case_id) == 0
 
 
-def test_cases_that_run_on_request_are_not_expected(bench: Bench) -> None:
-    on_request = next(case for case in EXTRA if case.lane == "cpu")
-    record = bench.record(OPS)
-    bench.approve(a_record([OPS, *proof()], on_request))
-    assert expected_cases([record], bench.baselines) == []
-    renamed = a_record([OPS], record.case.model_copy(update={"batch_size": 64}))
-    bench.approve(renamed)
-    assert expected_cases([record], bench.baselines) == ["nano-cpu-b64"]
+def test_a_broken_session_file_is_bad_input(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.record(OPS)
+    (bench.records / "session.json").write_text("{}")
+    assert bench.run("judge") == 2
+    assert f"{bench.records / 'session.json'}: cases: " in capsys.readouterr().err
+
+
+def test_a_case_without_a_record_says_which_there_are(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.record(OPS)
+    for command in (["judge"], ["report"], ["refresh", "--reason", "x"]):
+        assert bench.run(*command, "--case", "nano-b4") == 2
+        assert capsys.readouterr().err == (
+            f"rfdetr-perf: {bench.records}: no record of case nano-b4, only of nano-cpu-b2; "
+            "measure it first: pytest tests/suite --case nano-b4\n"
+        )
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [(["judge"], 1), (["judge", "--json"], 1), (["report"], 0), (["refresh", "--reason", "x"], 0)],
+)
+def test_a_reader_that_stops_changes_nothing(bench: Bench, command: list[str], code: int) -> None:
+    bench.record(WORSE)
+    path = bench.approve(a_record([OPS]))
+    reader, writer = os.pipe()
+    os.close(reader)
+    name, *options = command
+    arguments = [sys.executable, "-m", "perf.cli", name, str(bench.records), "--baselines", str(bench.baselines)]
+    done = subprocess.run([*arguments, *options], stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (code, "")
+    assert (read_baseline(path).signals[0].value == 2000) == (name == "refresh")
 
 
 @pytest.mark.parametrize(
@@ -104,6 +132,8 @@ def test_cases_that_run_on_request_are_not_expected(bench: Bench) -> None:
     [
         (["--case", "nano-b1000"], "unknown case 'nano-b1000'; known cases: nano-b4"),
         (["--gate", "speed"], "unknown kind 'speed'; known: count-strict"),
+        (["--width", "-5"], "'-5' is not a number of columns, 1 or more"),
+        (["--width", "0"], "'0' is not a number of columns"),
         (["--nonsense"], "unrecognized arguments"),
     ],
 )

@@ -217,29 +217,70 @@ class TestWall:
 
 
 class TestCompile:
+    @staticmethod
+    def answer(*runs: list[Signal]) -> tuple[str, str, str] | None:
+        found: dict[str, list[Signal]] = {}
+        for signal in (signal for run in runs for signal in run):
+            found.setdefault(signal.name, []).append(signal)
+        answer = compile_gate(found, len(runs))
+        return (answer[0], answer[1].verdict or "", answer[1].message) if answer else None
+
     def test_frames_without_a_fallback_are_proof(self) -> None:
-        frames, failed = proof()
-        assert compile_gate([frames], [failed], 1) is None
+        assert self.answer(proof()) is None
 
     def test_no_frame_is_not_compiled(self) -> None:
-        (good, failed), (frames, _) = proof(), proof(frames=0)
-        answer = compile_gate([good, frames], [failed, failed], 2)
-        assert answer
-        assert answer[1].verdict == "not-compiled"
-        assert "no frame was compiled" in answer[1].message
+        message = "compile=True, and no frame was compiled: the step ran eager"
+        assert self.answer(proof(), proof(frames=0)) == ("frames", "not-compiled", message)
 
-    def test_a_frame_that_fell_back_names_the_line(self) -> None:
-        frames, failed = proof(9, 2, [Part(name="forward", value=2, where=[BREAK_LINE])])
-        answer = compile_gate([frames], [failed], 1)
-        assert answer
-        assert answer[0] == "frames_failed"
-        assert answer[1].message == f"frames that fell back to eager: 2, compiled: 9\nforward 0 -> 2 at {BREAK_LINE}"
+    def test_a_frame_that_fell_back_names_the_line_and_does_not_count_as_compiled(self) -> None:
+        fallen = proof(30, 12, [Part(name="forward", value=12, where=[BREAK_LINE])], model_frames=0)
+        message = f"frames that fell back to eager: 12, compiled: 18\nforward 0 -> 12 at {BREAK_LINE}"
+        assert self.answer(proof(30), fallen) == ("frames_failed", "not-compiled", message)
 
-    def test_one_run_without_the_signals_is_no_proof(self) -> None:
-        frames, failed = proof()
-        answer = compile_gate([frames, frames], [failed], 2)
-        assert answer
-        assert answer[1].message.startswith("nothing proves that it compiled")
+    @pytest.mark.parametrize("frames", [1, 30])
+    def test_other_frames_do_not_prove_that_the_model_compiled(self, frames: float) -> None:
+        message = f"the model's own forward was not compiled: {frames} other frames were"
+        assert self.answer(proof(), proof(frames, model_frames=0)) == ("model_frames", "not-compiled", message)
+
+    @pytest.mark.parametrize("index", [0, 1, 2])
+    def test_one_run_without_a_signal_is_no_proof(self, index: int) -> None:
+        less = proof()
+        name = less.pop(index).name
+        message = f"nothing proves that it compiled: not every run has the signal {name}"
+        assert self.answer(proof(), less) == (name, "not-compiled", message)
+
+
+class TestLines:
+    @staticmethod
+    def message(old: tuple[float, list[str]], new: tuple[float, list[str]]) -> str:
+        sides = [
+            a_signal("graph_breaks", value, parts=[Part(name="p", value=value, where=where)])
+            for value, where in (old, new)
+        ]
+        return strict_gate(approved(sides[0]), [sides[1]]).message.splitlines()[1]
+
+    @pytest.mark.parametrize(
+        ("old", "new", "places"),
+        [
+            ((1, ["f.py:12"]), (2, ["f.py:12", "f.py:14"]), "1 -> 2 at f.py:14"),
+            ((1, ["f.py:12"]), (3, ["f.py:100", "f.py:12", "f.py:20"]), "1 -> 3 at f.py:20, f.py:100"),
+            ((2, ["f.py:12", "f.py:9"]), (3, ["f.py:12", "f.py:9"]), "2 -> 3 at f.py:9, f.py:12"),
+            ((2, ["f.py:12", "f.py:14"]), (1, ["f.py:12"]), "2 -> 1 at f.py:14"),
+            ((1, []), (2, ["f.py:14", "f.py:12"]), "1 -> 2 at f.py:14, f.py:12"),
+            ((0, []), (5, [f"f.py:{n}" for n in range(5)]), "0 -> 5 at f.py:0, f.py:1, f.py:2 and 2 more"),
+        ],
+    )
+    def test_the_lines_that_only_one_side_has_are_named(
+        self, old: tuple[float, list[str]], new: tuple[float, list[str]], places: str
+    ) -> None:
+        assert self.message(old, new) == f"p {places}"
+
+    def test_the_other_lines_come_after_the_new_ones(self) -> None:
+        before = a_signal("graph_breaks", 1, parts=[Part(name="p", value=1, where=["f.py:12"])])
+        now = a_signal("graph_breaks", 2, parts=[Part(name="p", value=2, where=["f.py:12", "f.py:100", "f.py:20"])])
+        (part,) = changed_parts(approved(before), now)
+        assert part.where == ["f.py:20", "f.py:100", "f.py:12"]
+        assert part.changed_lines == ["f.py:20", "f.py:100"]
 
 
 def test_a_signal_that_stops_saying_what_it_consists_of_has_no_changed_parts() -> None:

@@ -21,8 +21,8 @@ from factories import (
 )
 
 from perf.baselines import Baseline, write_baseline
-from perf.judge import Options, judge, judge_case
-from perf.record import Part, Record, Signal
+from perf.judge import GATED, Options, judge, judge_case
+from perf.record import Kind, Part, Record, Signal
 from perf.verdicts import CaseVerdict, SignalVerdict
 
 BREAKS = a_signal("graph_breaks", 1, parts=parts(a=1))
@@ -101,6 +101,7 @@ def test_expected_cases_that_left_no_record_fail() -> None:
     judgement = judge([], {}, expected=["nano-cpu-b2"])
     assert (judgement.exit_code, judgement.cases[0].verdict) == (1, "failed")
     assert "was expected and left no record" in judgement.summary
+    assert judgement.cases[0].signals[0].reproduce == "pytest tests/suite --case nano-cpu-b2"
 
 
 def test_nothing_judged_exits_3() -> None:
@@ -134,6 +135,8 @@ def test_one_failed_run_fails_the_case(changes: dict[str, Any], message: str) ->
     [
         ([], "nothing proves that it compiled", []),
         (proof(frames=0), "no frame was compiled", []),
+        (proof()[:2], "not every run has the signal model_frames", []),
+        (proof(model_frames=0), "own forward was not compiled: 9 other frames were", []),
         (proof(9, 1, [Part(name="f", value=1, where=[BREAK_LINE])]), "frames that fell back to eager: 1", [BREAK_LINE]),
     ],
 )  # fmt: skip
@@ -141,7 +144,7 @@ def test_compiled_must_be_proven(evidence: list[Signal], message: str, where: li
     baseline = a_baseline([a_record([OPS, *proof()], CPU_COMPILED)])
     case = one([OPS, *evidence], baseline, Options(gate=["wall"]), case=CPU_COMPILED)
     assert case.verdict == "not-compiled"
-    found = row(case, "frames_failed" if where else "frames")
+    (found,) = [signal for signal in case.signals if signal.verdict == "not-compiled"]
     assert message in found.message
     assert (found.where, found.refresh) == (where, "")
     assert judge([a_record([OPS, *evidence], CPU_COMPILED)], {}).exit_code == 1
@@ -195,6 +198,54 @@ def test_another_unit_is_incompatible_and_has_no_change() -> None:
     baseline = a_baseline([a_record([BUSY], GPU_EAGER)])
     busy = row(one([a_signal("gpu_busy", 0.016, "device", "s")], baseline, case=GPU_EAGER), "gpu_busy")
     assert (busy.verdict, busy.baseline, busy.change) == ("incompatible", None, None)
+
+
+@pytest.mark.parametrize("kind", ["info", "device", "count-strict", "quality"])
+@pytest.mark.parametrize("gate", [GATED, {"count-volume"}, {"wall"}])
+def test_a_signal_does_not_leave_its_gate_by_changing_kind(kind: Kind, gate: set[Kind]) -> None:
+    changed = OPS.model_copy(update={"kind": kind, "value": 9000})
+    case = one([changed, BREAKS], a_baseline([a_record([OPS, BREAKS])]), Options(gate=gate))
+    found = row(case, "aten_ops")
+    assert (case.verdict, found.verdict) == ("incompatible", "incompatible")
+    assert found.message == f"kind {kind}, the baseline count-volume"
+
+
+def test_runs_that_differ_in_a_signals_kind_are_bad_input() -> None:
+    records = [a_record([OPS]), a_record([OPS.model_copy(update={"kind": "info"})], run=1)]
+    with pytest.raises(ValueError, match=r"'aten_ops' is count-volume, .* and in run 1 info"):
+        judge(records, {})
+
+
+def calls(*values: tuple[str, float, list[str]]) -> Signal:
+    found = [Part(name=name, value=value, where=where) for name, value, where in values]
+    return a_signal("python_calls", sum(part.value for part in found), "count-volume", parts=found)
+
+
+LINES = ["transformer.py:425"]
+
+
+@pytest.mark.parametrize(
+    ("now", "where", "words"),
+    [
+        ([("a", 178, LINES), ("b", 150, []), ("c", 160, [])], [], "+188 python calls, the largest part in a (+78)"),
+        ([("a", 178, LINES), ("b", 150, []), ("c", 100, [])], LINES, "+128 python calls at transformer.py:425"),
+        ([("a", 100, LINES), ("b", 170, []), ("c", 101, [])], [], "+71 python calls, most in b (+70)"),
+        ([("a", 178, LINES), ("b", 178, []), ("c", 1, [])], [], "+57 python calls, the largest part in a (+78)"),
+    ],
+)
+def test_a_line_stands_for_a_change_only_where_it_explains_most_of_it(
+    now: list[tuple[str, float, list[str]]], where: list[str], words: str
+) -> None:
+    baseline = a_baseline([a_record([calls(("a", 100, []), ("b", 100, []), ("c", 100, []))])])
+    judgement = judge([a_record([calls(*now)])], {baseline.case_id: baseline})
+    assert judgement.cases[0].signals[0].where == where
+    assert judgement.summary.endswith(f"nano-cpu-b2, {words}")
+
+
+def test_a_replaced_part_has_the_line_of_what_came() -> None:
+    baseline = a_baseline([a_record([BREAKS])])
+    found = one([a_signal("graph_breaks", 1, parts=parts(b=1))], baseline).signals[0]
+    assert (found.verdict, found.where) == ("regressed", ["rfdetr/b.py:1"])
 
 
 def walls(values: list[float], **changes: Any) -> list[Record]:

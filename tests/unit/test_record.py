@@ -127,6 +127,14 @@ def test_a_key_given_twice_is_refused() -> None:
         parse_json('{"b": {"a": 1, "a": 2}}')
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000])
+def test_deep_nesting_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.record.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f"^{path}: nested too deeply"):
+        read_record(path)
+
+
 def test_reject_duplicates_names_the_first() -> None:
     reject_duplicates(["a", "b"], "name")
     with pytest.raises(ValueError, match="duplicate name 'b'"):

@@ -19,7 +19,7 @@ from factories import (
 )
 
 from perf.baselines import Baseline
-from perf.record import Record, Signal
+from perf.record import Kind, Record, Signal
 from perf.refresh import Change, refresh
 
 BREAKS = a_signal("graph_breaks", 1, parts=parts(a=1))
@@ -100,6 +100,15 @@ def test_new_signals_join_and_vanished_ones_retire_with_their_history() -> None:
     assert back
     assert [past.approval for past in back.history] == [0]
     assert third.retired == []
+
+
+@pytest.mark.parametrize("kind", ["info", "count-strict"])
+def test_a_signal_of_another_kind_does_not_keep_its_approval(kind: Kind) -> None:
+    old = a_baseline(runs(BREAKS, OPS))
+    baseline, changes = later(runs(BREAKS, OPS.model_copy(update={"kind": kind})), old)
+    assert [change.signal for change in changes] == ["aten_ops"]
+    assert [signal.name for signal in baseline.retired] == (["aten_ops"] if kind == "info" else [])
+    assert [signal.kind for signal in baseline.signals] == ["count-strict"] * len(baseline.signals)
 
 
 def test_another_transformers_replaces_everything() -> None:

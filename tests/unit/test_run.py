@@ -64,7 +64,7 @@ def test_a_run_measures_with_every_probe_and_writes_after_each(
     assert record.finished > record.started
     assert [signal.name for signal in record.signals] == SIGNALS
     assert [found.status for found in written] == ["running"] * (len(written) - 1) + ["finished"]
-    assert [len(found.signals) for found in written] == [0, 1, 2, 3, 4, 10, 11, 11]
+    assert [len(found.signals) for found in written] == [0, 1, 2, 3, 4, 10, 12, 12]
     counts = [signal for signal in record.signals if signal.kind == "count-volume"]
     assert all(sum(part.value for part in signal.parts) == signal.value > 1000 for signal in counts)
     told = order.progress_path.read_text().splitlines()

@@ -4,7 +4,18 @@ from typing import Any
 
 import pytest
 
-from perf.verdicts import EXIT_CODES, SEVERITY, CaseVerdict, SignalVerdict, Verdict, exit_code, summarize, worst
+from perf.verdicts import (
+    EXIT_CODES,
+    SEVERITY,
+    CaseVerdict,
+    PartChange,
+    SignalVerdict,
+    Verdict,
+    exit_code,
+    leading_part,
+    summarize,
+    worst,
+)
 
 
 def a_case(verdict: Verdict, case_id: str = "nano-cpu-b2", **row: Any) -> CaseVerdict:
@@ -45,6 +56,30 @@ def test_a_regression_is_one_sentence_with_its_line() -> None:
         "1 of 2 cases regressed on cpu, torch 2.14: nano-cpu-b2-compile, "
         "+1 graph break at rfdetr/models/transformer.py:363"
     )
+
+
+def test_further_lines_are_counted() -> None:
+    bad = a_case("regressed", baseline=1, now=3, change=2, where=["f.py:1", "f.py:2", "f.py:3"])
+    assert summarize([bad]).endswith("+2 graph breaks at f.py:1 and 2 more lines")
+
+
+@pytest.mark.parametrize(
+    ("moves", "change", "expected"),
+    [
+        ([5, 5, -9], 1, (0, 5, False)),
+        ([5, 4, -8], 1, (0, 5, True)),
+        ([-5, 4], -1, (0, -5, True)),
+        ([5], 100, (0, 5, False)),
+        ([-5], 1, None),
+        ([], 1, None),
+        ([1, -1], 0, (0, 1, True)),
+        ([-2, 3], None, (1, 3, True)),
+    ],
+)
+def test_the_leading_part(moves: list[float], change: float | None, expected: tuple[int, float, bool] | None) -> None:
+    changes = [PartChange(name=str(index), old=10, new=10 + move) for index, move in enumerate(moves)]
+    found = leading_part(changes, change, rising=True)
+    assert (found and (int(found.part.name), found.change, found.most)) == expected
 
 
 @pytest.mark.parametrize(

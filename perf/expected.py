@@ -1,0 +1,70 @@
+"""Expected cases: what must be among a session's records, so that a missing or renamed case is never silence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from perf.baselines import approved_cases
+from perf.case import catalogue
+from perf.record import Record, explain, parse_json, write_model
+
+FILE_NAME = "session.json"
+
+
+class Asked(BaseModel):
+    """What a session was asked to measure: the ids, and whether that was all of its lane, nothing deselected."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cases: list[str]
+    full: bool
+
+
+def write_asked(folder: Path, asked: Asked) -> Path:
+    """Write what the session in ``folder`` was asked for, next to its records, and return that path."""
+    path = folder / FILE_NAME
+    write_model(path, asked)
+    return path
+
+
+def read_asked(folder: Path) -> list[Asked]:
+    """Return what each session in ``folder`` was asked for; none where it holds no such file, or is one record.
+
+    Raises:
+        ValueError: such a file cannot be read; names it.
+    """
+    paths = sorted(folder.rglob(FILE_NAME)) if folder.is_dir() else []
+    return [_read(path) for path in paths]
+
+
+def expected_cases(records_folder: Path, records: Sequence[Record], baselines: Path) -> list[str]:
+    """Return the ids that must be among ``records``: those asked for and, in a full session, those that are gone.
+
+    Gone is a case that is approved for the records' device and torch minor and that the catalogue does not know any
+    more: renamed or dropped. Records alone do not say what was asked for, and then nothing is expected.
+
+    Raises:
+        ValueError: what a session was asked for cannot be read; names the file.
+    """
+    asked = read_asked(records_folder)
+    expected = [case_id for session in asked for case_id in session.cases]
+    if any(session.full for session in asked):
+        expected += _gone(records, baselines)
+    return list(dict.fromkeys(expected))
+
+
+def _gone(records: Sequence[Record], baselines: Path) -> list[str]:
+    places = {(record.environment.device, record.environment.torch_minor) for record in records}
+    known = catalogue()
+    approved = [case_id for place in sorted(places) for case_id in approved_cases(baselines, *place)]
+    return [case_id for case_id in approved if case_id not in known]
+
+
+def _read(path: Path) -> Asked:
+    try:
+        return Asked.model_validate(parse_json(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise ValueError(explain(path, error)) from error
