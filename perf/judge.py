@@ -24,6 +24,8 @@ from perf.verdicts import (
     WHOLE_CASE,
     CaseVerdict,
     Judgement,
+    Leading,
+    PartChange,
     SignalVerdict,
     Verdict,
     exit_code,
@@ -176,7 +178,7 @@ class _Bench(NamedTuple):
             verdict=outcome.verdict,
             interval=(outcome.interval.low, outcome.interval.high) if outcome.interval else None,
             parts=list(outcome.parts),
-            where=leading.part.lines if leading and leading.most else [],
+            where=_strict_lines(outcome.parts, change) if shape.kind == "count-strict" else _leading_lines(leading),
             message=outcome.message,
             listed=outcome.listed,
             reproduce=self.records[0].command,
@@ -187,6 +189,21 @@ class _Bench(NamedTuple):
     def _refresh_command(self) -> str:
         records = shlex.quote(str(self.options.records_path))
         return f'rfdetr-perf refresh {records} --case {self.records[0].case_id} --reason "..."'
+
+
+def _leading_lines(leading: Leading | None) -> list[str]:
+    return leading.part.lines if leading and leading.most else []
+
+
+def _strict_lines(parts: Sequence[PartChange], change: float | None) -> list[str]:
+    """Return the lines of all parts that moved with ``change``, those that are wholly new or gone first.
+
+    A strict count is small and each of its parts a thing of its own, a graph break say: every line is a cause.
+    """
+    sign = -1 if change and change < 0 else 1
+    moved = [part for part in parts if sign * (part.new - part.old) > 0]
+    ordered = sorted(moved, key=lambda part: (0 not in (part.old, part.new), -abs(part.new - part.old)))
+    return list(dict.fromkeys(line for part in ordered for line in part.lines))
 
 
 def incompatibility(baseline: Baseline, base: BaselineSignal, environment: Environment, now: Signal) -> str:

@@ -287,3 +287,18 @@ def test_judging_imports_nothing_heavy() -> None:
     program = "import sys, perf.cli; print(sorted({'torch', 'rfdetr', 'scipy', 'rich', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_strict_count_names_the_line_of_every_part_that_rose_new_ones_first() -> None:
+    def breaks(*parts: tuple[str, float, str]) -> Signal:
+        found = [Part(name=name, value=value, where=[line]) for name, value, line in parts]
+        return Signal(
+            name="graph_breaks", kind="count-strict", unit="breaks", value=sum(p.value for p in found), parts=found
+        )
+
+    old = breaks(("disabled", 6, "b.py:461"))
+    new = breaks(("disabled", 7, "b.py:461"), ("new", 1, "a.py:12"))
+    found = row(one([new], a_baseline([a_record([old])])), "graph_breaks")
+
+    assert found.verdict == "regressed"
+    assert found.where == ["a.py:12", "b.py:461"]
