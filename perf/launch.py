@@ -86,7 +86,7 @@ def command_line(order: Order) -> list[str]:
     patch = ["--patch", str(order.patch.resolve())] if order.patch else []
     told = ["--case", order.case.id, "--one-run", str(order.run), "--session", order.session]
     records = ["--records", str(order.folder.resolve().parent)]
-    return [sys.executable, "-m", "pytest", str(ONE_RUN), *options, *told, *records, *patch]
+    return [sys.executable, "-m", "perf.child", str(ONE_RUN), *options, *told, *records, *patch]
 
 
 # Which convolution ATen takes depends on the number of threads, and with it the cpu lane's counts. One is what every
