@@ -48,7 +48,7 @@ def short_path(filename: str) -> str:
     for root in (*_installed_roots(), Path(sysconfig.get_path("stdlib")), Path.cwd()):
         if path.is_relative_to(root):
             return str(path.relative_to(root))
-    return path.name
+    return without_hash(path.name)
 
 
 @functools.cache
@@ -79,6 +79,14 @@ def line_of(frame: FrameType) -> str:
 def function_of(frame: FrameType) -> str:
     """Return ``file:qualified name`` of the function that ``frame`` runs; free of line numbers."""
     return f"{short_path(frame.f_code.co_filename)}:{without_line(frame.f_code.co_qualname)}"
+
+
+def without_hash(name: str) -> str:
+    """Return the name of a module that Inductor generated as ``inductor``.
+
+    Inductor names it after a hash of its source, and into that goes where the compiler's headers lie.
+    """
+    return re.sub(r"\bc[a-z2-7]{51}\b", "inductor", name)
 
 
 def without_line(function: str) -> str:

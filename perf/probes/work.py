@@ -9,7 +9,7 @@ from typing import Any
 
 from perf.probes.parts import Tally
 from perf.probes.phases import CurrentPhase, phase_hooks
-from perf.probes.source import function_of, is_user_code, line_of, short_path, user_frames
+from perf.probes.source import function_of, is_user_code, line_of, short_path, user_frames, without_hash
 from perf.probes.trace import Event
 from perf.record import Signal
 from perf.rfdetr_api import Stepper
@@ -115,7 +115,7 @@ _OWN = __file__.rpartition("probes")[0]
 
 
 def _c_name(function: Any) -> str:
-    module = getattr(function, "__module__", None) or ""
+    module = without_hash(getattr(function, "__module__", None) or "")
     name = getattr(function, "__qualname__", None) or type(function).__name__
     return f"{module}.{name}".lstrip(".")
 

@@ -127,3 +127,11 @@ def test_a_resumed_function_is_named_without_its_line(function: str, named: str)
 
 def test_a_resumed_method_loses_its_line_number_and_keeps_its_class() -> None:
     assert without_line("Joiner.torch_dynamo_resume_in_forward_at_26") == "Joiner.forward (resumed)"
+
+
+@pytest.mark.parametrize("name", ["{}.kernel", "{}", "{}.py"])
+def test_a_module_that_inductor_made_has_the_same_name_everywhere(name: str) -> None:
+    hashed = "c77rhe3cq2advklcmvooaujmbicmnrg75ylxfzlrq4uhbx463cx4"
+
+    assert source.without_hash(name.format(hashed)) == name.format("inductor")
+    assert short_path(f"/elsewhere/torchinductor/77/{hashed}.py") == "inductor.py"
