@@ -19,7 +19,7 @@ from perf.probes.memory import peak_memory
 from perf.probes.parts import Tally
 from perf.probes.profile import gpu_signals, sync_lines
 from perf.probes.step_time import step_time, timed_step
-from perf.probes.trace import capture, kernel_time
+from perf.probes.trace import capture, without_ops
 from perf.probes.work import aten_ops, call_counts, dispatched_ops
 from perf.progress import Progress
 from perf.record import Record, Signal, write_record
@@ -30,21 +30,17 @@ from perf.workload import make_samples
 
 @dataclass(frozen=True)
 class Plan:
-    """How many steps a run takes: warm-up after the first step, timed, profiled, and profiled for GPU busy alone."""
+    """How many steps a run takes: warm-up after the first step, timed ones, profiled ones."""
 
     warmup: int
     timed: int
     profiled: int
-    busy: int
 
 
 # On a CPU only counts are gated, so a few steps do. On a GPU the first ten steps still load modules and grow
 # the allocator's pools; thirty timed ones make the run's median steadier than runs differ among themselves. GPU busy
-# scatters by 0.12 % from step to step (H200, nano-b4) and far less from run to run, so the run's median is over twenty.
-PLANS = {
-    "cpu": Plan(warmup=2, timed=5, profiled=1, busy=0),
-    "gpu": Plan(warmup=10, timed=30, profiled=3, busy=20),
-}
+# scatters by 0.12 % from step to step (H200, nano-b4) and far less from run to run, so a run profiles twelve.
+PLANS = {"cpu": Plan(warmup=2, timed=5, profiled=1), "gpu": Plan(warmup=10, timed=30, profiled=12)}
 
 
 class Run:
@@ -125,13 +121,11 @@ class Run:
     def _work(self, stepper: Stepper) -> list[Signal]:
         on_gpu = self.order.case.lane == "gpu"
         capture(stepper)  # thrown away: the first profile of a process loads CUPTI
-        steps = [capture(stepper) for _ in range(self.plan.profiled)]
+        first = capture(stepper)
+        more = [without_ops(capture(stepper)) for _ in range(self.plan.profiled - 1)]
         called = Tally() if self.order.case.compile else dispatched_ops(stepper)
-        ops = aten_ops(steps[0], called)
-        if not on_gpu:
-            return [ops]
-        busy = [kernel_time(stepper) for _ in range(self.plan.busy)]
-        return [ops, *gpu_signals(steps, busy, sync_lines(stepper))]
+        ops = aten_ops(first, called)
+        return [ops, *gpu_signals([first, *more], sync_lines(stepper))] if on_gpu else [ops]
 
     def _add(self, signals: list[Signal]) -> None:
         self.record.signals.extend(signals)

@@ -21,17 +21,16 @@ _SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchroniz
 _NO_LINE = "(no line of rfdetr's or the user's)"
 
 
-def gpu_signals(steps: list[list[Event]], busy: list[float], sync_lines: Tally) -> list[Signal]:
+def gpu_signals(steps: list[list[Event]], sync_lines: Tally) -> list[Signal]:
     """Return the GPU signals of some profiled steps (one list of events each): counts, and busy time in ms.
 
-    ``busy`` are the kernel times of further steps. Each value is the median over its steps; parts are those of
-    the first step.
+    Each value is the median over the steps; parts are those of the first step.
     """
     return [
         _count("kernels", "count-volume", "kernels", steps, _is_kernel),
         _count("gpu_copies", "count-strict", "copies", steps, _is_copy),
         _host_syncs(steps, sync_lines),
-        _busy(busy, steps[0]),
+        _busy(steps),
     ]
 
 
@@ -70,10 +69,11 @@ def _count(name: str, kind: Any, unit: str, steps: list[list[Event]], wanted: An
     return Signal(name=name, kind=kind, unit=unit, value=median(samples), samples=samples, parts=tally.parts())
 
 
-def _busy(samples: list[float], events: list[Event]) -> Signal:
-    """Return the sum of kernel durations per step in ms, and how the step of ``events`` splits it by phase."""
+def _busy(steps: list[list[Event]]) -> Signal:
+    """Return the sum of kernel durations per step in ms; kernels on two streams at once count twice."""
+    samples = [sum(event.duration for event in events if _is_kernel(event)) / 1e3 for events in steps]
     phases: dict[str, float] = {}
-    for event in filter(_is_kernel, events):
+    for event in filter(_is_kernel, steps[0]):
         phases[event.phase] = phases.get(event.phase, 0.0) + event.duration / 1e3
     parts = [Part(name=phase, value=total) for phase, total in sorted(phases.items(), key=lambda item: -item[1])]
     return Signal(name="gpu_busy", kind="device", unit="ms", value=median(samples), samples=samples, parts=parts)

@@ -16,6 +16,7 @@ from perf.rfdetr_api import Stepper
 _MARK = "perf-phase:"
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
 KERNEL = "kernel"
+OP = "cpu_op"
 _ON_GPU = (KERNEL, "gpu_memcpy", "gpu_memset")
 
 
@@ -55,20 +56,9 @@ def capture(stepper: Stepper) -> list[Event]:
     return parse(_export(profiler))
 
 
-def kernel_time(stepper: Stepper) -> float:
-    """Run one step with nothing but GPU activity recorded and return the sum of its kernels' durations in ms.
-
-    Cheaper by far than :func:`capture`, so that many steps can be had. Kernels on two streams at once count twice.
-    """
-    from torch.profiler import ProfilerActivity, profile
-
-    batch = stepper.prepare()
-    stepper.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        stepper.step(batch)
-        stepper.synchronize()
-    microseconds: float = sum(event["dur"] for event in _export(profiler) if event.get("cat") == KERNEL)
-    return microseconds / 1e3
+def without_ops(events: list[Event]) -> list[Event]:
+    """Return ``events`` less the host's ops: most of them, and not needed of every step."""
+    return [event for event in events if event.category != OP]
 
 
 def _export(profiler: Any) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 from perf.probes.parts import Tally
 from perf.probes.phases import CurrentPhase, phase_hooks
 from perf.probes.source import function_of, is_user_code, line_of, short_path, user_frames, without_hash
-from perf.probes.trace import Event
+from perf.probes.trace import OP, Event
 from perf.record import Signal
 from perf.rfdetr_api import Stepper
 
@@ -23,7 +23,7 @@ def aten_ops(events: list[Event], called: Tally) -> Signal:
     """
     seen = Tally()
     for event in events:
-        if event.category == "cpu_op" and event.name.startswith("aten::"):
+        if event.category == OP and event.name.startswith("aten::"):
             seen.add(f"{event.phase} {event.name}")
     total = seen.total
     for name, count in called.counts.items():

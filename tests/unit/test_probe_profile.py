@@ -25,8 +25,8 @@ def kernel(name: str, phase: str = FORWARD, duration: float = 1000.0) -> Event:
     return event("kernel", name, phase, duration)
 
 
-def signals_of(*steps: list[Event], busy: tuple[float, ...] = (1.0,), lines: Tally | None = None) -> dict[str, Signal]:
-    return {signal.name: signal for signal in gpu_signals(list(steps), list(busy), lines or Tally())}
+def signals_of(*steps: list[Event], lines: Tally | None = None) -> dict[str, Signal]:
+    return {signal.name: signal for signal in gpu_signals(list(steps), lines or Tally())}
 
 
 def test_kernels_are_counted_by_phase_and_name() -> None:
@@ -37,12 +37,11 @@ def test_kernels_are_counted_by_phase_and_name() -> None:
     assert kernels.parts == [Part(name="forward gemm", value=2), Part(name="backward gemm", value=1)]
 
 
-def test_busy_time_is_the_median_of_its_own_steps_and_split_by_phase() -> None:
+def test_busy_time_is_the_sum_of_kernels_in_ms_by_phase() -> None:
     step = [kernel("a", FORWARD, 250), kernel("b", BACKWARD, 1000), kernel("a", FORWARD, 250), event("gpu_memcpy", "c")]
-    busy = signals_of(step, busy=(1.6, 1.4, 1.5))["gpu_busy"]
+    busy = signals_of(step)["gpu_busy"]
 
     assert (busy.kind, busy.unit, busy.value) == ("device", "ms", 1.5)
-    assert busy.samples == [1.6, 1.4, 1.5]
     assert busy.parts == [Part(name=BACKWARD, value=1.0), Part(name=FORWARD, value=0.5)]
 
 
@@ -52,6 +51,8 @@ def test_values_are_the_median_of_the_steps_and_parts_those_of_the_first() -> No
     assert found["kernels"].value == 2
     assert found["kernels"].samples == [1, 5, 2]
     assert found["kernels"].parts == [Part(name="forward a", value=1)]
+    assert found["gpu_busy"].value == 2.0
+    assert found["gpu_busy"].samples == [1.0, 5.0, 2.0]
 
 
 def test_copies_are_those_between_host_and_device() -> None:

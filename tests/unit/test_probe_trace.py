@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from tiny import in_fit, squared_error
 
-from perf.probes.phases import BACKWARD, CRITERION, FORWARD, OPTIMIZER
-from perf.probes.trace import Event, capture, parse
+from perf.probes.phases import BACKWARD, CRITERION, FORWARD, OPTIMIZER, OTHER
+from perf.probes.trace import Event, capture, parse, without_ops
 from perf.rfdetr_api import Stepper
 
 
@@ -116,3 +116,9 @@ def test_a_capture_leaves_out_preparing_the_batch() -> None:
 
     assert found[CRITERION, "aten::erf"] == 1
     assert not any(name == "aten::trace" for _, name in found)
+
+
+def test_without_the_hosts_ops_the_gpu_and_the_runtime_stay() -> None:
+    events = [Event(category, "x", 0.0, 1.0, OTHER) for category in ("cpu_op", "kernel", "cuda_runtime")]
+
+    assert [event.category for event in without_ops(events)] == ["kernel", "cuda_runtime"]

@@ -14,7 +14,7 @@ from perf.run import Plan, Run
 from perf.run_order import MINOR_VARIABLE, Order
 
 pytestmark = pytest.mark.filterwarnings("default")
-PLAN = Plan(warmup=1, timed=2, profiled=1, busy=0)
+PLAN = Plan(warmup=1, timed=2, profiled=1)
 SIGNALS = [
     *["first_step", "step_time", "peak_rss", "aten_ops"],
     *["frames", "model_frames", "frames_failed", "graphs", "graph_breaks", "recompiles"],
