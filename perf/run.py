@@ -23,7 +23,7 @@ from perf.probes.trace import capture, without_ops
 from perf.probes.work import aten_ops, call_counts, dispatched_ops
 from perf.progress import Progress
 from perf.record import Record, Signal, write_record
-from perf.rfdetr_api import Built, Stepper, build, fit, steered
+from perf.rfdetr_api import Stepper, build, fit, steered
 from perf.run_order import MINOR_VARIABLE, Order
 from perf.workload import make_samples
 
@@ -87,9 +87,9 @@ class Run:
             built = build(case, Path(scratch))
             self.record.adaptations = [*adaptations, *built.adaptations]
             samples = make_samples(case, built.resolution)
-            fit(built, samples, lambda stepper: self._probe(built, stepper, benchmark))
+            fit(built, samples, lambda stepper: self._probe(stepper, benchmark))
 
-    def _probe(self, built: Built, stepper: Stepper, benchmark: Any) -> None:
+    def _probe(self, stepper: Stepper, benchmark: Any) -> None:
         self._add(self._first_step(stepper))
         self._warm_up(stepper)
         self.progress.say(f"timing {self.plan.timed} steps")
@@ -99,7 +99,7 @@ class Run:
         self._add(self._work(stepper))
         # After all steps, so that a recompile in any of them is in it; but before the calls are counted, since
         # Dynamo takes the profile function's own frames for frames to compile.
-        self._add(compilation.signals(built.module.model))
+        self._add(compilation.signals(stepper.built.module.model))
         self._add(call_counts(stepper))
 
     def _first_step(self, stepper: Stepper) -> list[Signal]:
