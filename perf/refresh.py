@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from perf.baselines import STORED, Approval, Approved, Baseline, BaselineSignal, RetiredSignal
-from perf.judge import judge_case
+from perf.judge import Options, judge_case
 from perf.pool import by_case, by_signal, host, made_with, pooled, run_name
 from perf.record import Part, Record, Signal
 
@@ -121,7 +121,8 @@ def _storable(records: Sequence[Record]) -> dict[str, list[Signal]]:
 
 def _inside(records: Sequence[Record], old: Baseline | None) -> set[str]:
     """Return the names of the approved signals that stay as they are."""
-    rows = judge_case(records, old).signals
+    # A wall value is taken anew once its interval lies beyond the tolerance: a person approves it, with a reason.
+    rows = judge_case(records, old, Options(one_session=True)).signals
     unproven = next((row for row in rows if row.verdict == "not-compiled"), None)
     if unproven:
         msg = f"{unproven.case_id}: not compiled, so no baseline of a compiled case: {unproven.message}"

@@ -254,12 +254,20 @@ def walls(values: list[float], **changes: Any) -> list[Record]:
 
 def test_wall_is_pooled_over_runs_and_its_change_is_that_of_its_interval() -> None:
     baseline = a_baseline(walls([99, 100, 101]))
-    found = judge_case(walls([111, 110, 109]), baseline).signals[0]
+    found = judge_case(walls([111, 110, 109]), baseline, Options(one_session=True)).signals[0]
     assert found.verdict == "regressed"
     assert found.interval
     assert found.baseline
     assert found.change
     assert found.interval[0] < 1 + found.change / found.baseline < found.interval[1]
+
+
+@pytest.mark.parametrize("values", [[111, 110, 109], [91, 90, 89]])
+def test_wall_against_a_stored_baseline_claims_no_change(values: list[float]) -> None:
+    found = judge_case(walls(values), a_baseline(walls([99, 100, 101]))).signals[0]
+    assert found.verdict == "inconclusive"
+    assert found.interval
+    assert "measure both sides in one session" in found.message
 
 
 def test_wall_on_another_host_says_so() -> None:

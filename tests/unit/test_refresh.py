@@ -126,6 +126,13 @@ def test_another_python_replaces_only_the_python_calls() -> None:
     assert baseline.made_with["python"] == "3.12"
 
 
+def test_a_wall_value_beyond_its_tolerance_is_taken_anew() -> None:
+    wall = a_signal("step_time", 100, "wall", "ms")
+    old = a_baseline(runs_of(wall, [99, 101, 100], GPU_EAGER))
+    _, changes = later(runs_of(wall, [79.5, 80, 79.8], GPU_EAGER), old)
+    assert [change.signal for change in changes] == ["step_time"]
+
+
 def test_an_inconclusive_wall_value_stays() -> None:
     wall = a_signal("step_time", 100, "wall", "ms")
     old = a_baseline(runs_of(wall, [99, 101], GPU_EAGER))
