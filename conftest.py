@@ -23,6 +23,7 @@ from perf.session import (
     new_name,
     nothing_measured,
 )
+from perf.suites import DEFAULT_SUITE, SUITES
 
 ROOT = Path(__file__).parent
 JUDGEMENT = pytest.StashKey[Any]()
@@ -32,6 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the suite's options."""
     group = parser.getgroup("rfdetr-perf", "RF-DETR performance suite (tests/suite)")
     group.addoption("--lane", choices=("auto", "cpu", "gpu"), default="auto", help="which cases to collect")
+    group.addoption("--suite", choices=SUITES, default=DEFAULT_SUITE, help="which set of cases to collect")
     group.addoption("--case", action="append", default=[], metavar="ID", help="measure this case (repeatable)")
     group.addoption("--runs", type=int, metavar="N", help="runs (fresh processes) a case; default 1 on cpu, 3 on gpu")
     group.addoption("--records", type=Path, default=ROOT / "records", metavar="DIR", help="where records go")
@@ -53,7 +55,7 @@ def _make_session(config: pytest.Config) -> Session:
     option = config.option
     name = _worker_input(config).get("perf_session") or option.session or new_name()
     try:
-        cases = chosen_cases(option.case, option.lane)
+        cases = chosen_cases(option.case, option.lane, option.suite)
         gate = _gate(option.gate)
         _check_values(option)
     except ValueError as error:

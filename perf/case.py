@@ -2,62 +2,63 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from perf.configs import config_names
 
 Lane = Literal["gpu", "cpu"]
 Precision = Literal["auto", "fp32", "bf16", "fp16", "fp8"]
 Backend = Literal["inductor", "aot_eager", "eager"]
 MultiScale = Literal["off", "per-batch", "per-sample"]
-
-# Short name of each shipped config -> its class in ``rfdetr.config``.
-CONFIGS: dict[str, str] = {
-    "nano": "RFDETRNanoConfig",
-    "small": "RFDETRSmallConfig",
-    "medium": "RFDETRMediumConfig",
-    "large": "RFDETRLargeConfig",
-    "base": "RFDETRBaseConfig",
-    "large-deprecated": "RFDETRLargeDeprecatedConfig",
-    "seg-preview": "RFDETRSegPreviewConfig",
-    "seg-nano": "RFDETRSegNanoConfig",
-    "seg-small": "RFDETRSegSmallConfig",
-    "seg-medium": "RFDETRSegMediumConfig",
-    "seg-large": "RFDETRSegLargeConfig",
-    "seg-xlarge": "RFDETRSegXLargeConfig",
-    "seg-2xlarge": "RFDETRSeg2XLargeConfig",
-    "keypoint-preview": "RFDETRKeypointPreviewConfig",
-}
+Dynamic = Literal["rfdetr", "on", "off", "auto"]
+Mode = Literal["default", "reduce-overhead", "max-autotune-no-cudagraphs"]
+Measure = Literal["step", "epoch", "parity"]
 
 
 class Case(BaseModel):
     """One thing to measure. Frozen and hashable; equal cases have equal ids.
 
     ``lane="cpu"`` means the reduced model sizes of :mod:`perf.rfdetr_api`, run on a CPU.
-    ``backend`` matters only when ``compile`` is on; rfdetr itself always asks for Inductor.
+    ``measure`` is what a run does: time and count the step on a fixed batch, go through one epoch of the generated
+    data set (:mod:`perf.shapes`), or hold the compiled step against the eager one.
+
+    The rest needs ``compile``. ``backend``: rfdetr itself always asks for Inductor. ``dynamic`` (``auto`` is None to
+    ``torch.compile``) and ``mode`` replace what rfdetr passes; ``suppress_errors`` and ``capture_scalars`` set the
+    ``torch._dynamo.config`` of that name after rfdetr has, and None leaves it to rfdetr.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    config: str
+    config: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
     lane: Lane = "gpu"
     batch_size: int = Field(default=4, ge=1)
     precision: Precision = "auto"
     compile: bool = False
     backend: Backend = "inductor"
+    dynamic: Dynamic = "rfdetr"
+    mode: Mode = "default"
+    suppress_errors: bool | None = None
+    capture_scalars: bool | None = None
     cuda_graphs: bool = False
     multi_scale: MultiScale = "off"
+    expanded_scales: bool = True
+    square: bool = True
     padded: bool = False
     workers: int = Field(default=2, ge=0)
     devices: int = Field(default=1, ge=1)
+    measure: Measure = "step"
 
     @model_validator(mode="after")
-    def _known_config(self) -> Case:
-        if self.config not in CONFIGS:
-            msg = f"unknown config {self.config!r}; known: {', '.join(CONFIGS)}"
-            raise ValueError(msg)
-        if self.backend != "inductor" and not self.compile:
-            msg = f"backend={self.backend!r} needs compile=True"
+    def _only_with_compile(self) -> Case:
+        needing = ("backend", "dynamic", "mode", "suppress_errors", "capture_scalars")
+        changed = [name for name in needing if getattr(self, name) != type(self).model_fields[name].default]
+        if self.measure == "parity":
+            changed.append("measure")
+        if changed and not self.compile:
+            msg = f"{changed[0]}={getattr(self, changed[0])!r} needs compile=True"
             raise ValueError(msg)
         return self
 
@@ -71,50 +72,72 @@ class Case(BaseModel):
             "" if self.precision == "auto" else self.precision,
             "compile" if self.compile else "",
             "" if self.backend == "inductor" else self.backend,
+            "" if self.dynamic == "rfdetr" else f"dynamic-{self.dynamic}",
+            "" if self.mode == "default" else self.mode,
+            _switch("suppress", self.suppress_errors),
+            _switch("scalars", self.capture_scalars),
             "graphs" if self.cuda_graphs else "",
             "" if self.multi_scale == "off" else self.multi_scale,
+            "" if self.expanded_scales else "unexpanded",
+            "" if self.square else "nonsquare",
             "padded" if self.padded else "",
             "" if self.workers == 2 else f"w{self.workers}",
             "" if self.devices == 1 else f"x{self.devices}",
+            "" if self.measure == "step" else self.measure,
         ]
         return "-".join(part for part in parts if part)
 
 
-# What the suite runs by itself, a lane at a time. Widened issue by issue.
-SUITE: dict[Lane, tuple[Case, ...]] = {
-    "gpu": (
-        Case(config="nano", batch_size=4),
-        Case(config="nano", batch_size=4, compile=True),
-    ),
-    "cpu": (
-        Case(config="nano", lane="cpu", batch_size=2),
-        Case(config="nano", lane="cpu", batch_size=2, compile=True),
-    ),
-}
+def _switch(name: str, value: bool | None) -> str:
+    return "" if value is None else f"{name}-{'on' if value else 'off'}"
 
-# Runnable by id, but not part of the default suite: a capture without Inductor takes seconds, not minutes.
-EXTRA: tuple[Case, ...] = (
-    Case(config="nano", lane="cpu", batch_size=2, compile=True, backend="eager"),
-    Case(config="nano", lane="cpu", batch_size=2, compile=True, backend="aot_eager"),
-    Case(config="nano", batch_size=4, compile=True, multi_scale="per-batch"),
-    Case(config="nano", batch_size=4, cuda_graphs=True),
-    Case(config="nano", batch_size=4, compile=True, cuda_graphs=True),
+
+_ID = re.compile(
+    r"(?P<config>[a-z0-9]+(?:-[a-z0-9]+)*?)(?P<cpu>-cpu)?-b(?P<batch_size>\d+)"
+    r"(?:-(?P<precision>fp32|bf16|fp16|fp8))?(?P<compile>-compile)?(?:-(?P<backend>aot_eager|eager))?"
+    r"(?:-dynamic-(?P<dynamic>on|off|auto))?(?:-(?P<mode>reduce-overhead|max-autotune-no-cudagraphs))?"
+    r"(?:-suppress-(?P<suppress_errors>on|off))?(?:-scalars-(?P<capture_scalars>on|off))?(?P<cuda_graphs>-graphs)?"
+    r"(?:-(?P<multi_scale>per-batch|per-sample))?(?P<unexpanded>-unexpanded)?(?P<nonsquare>-nonsquare)?"
+    r"(?P<padded>-padded)?(?:-w(?P<workers>\d+))?(?:-x(?P<devices>\d+))?(?:-(?P<measure>epoch|parity))?"
 )
 
 
-def catalogue() -> dict[str, Case]:
-    """Return every case that can be asked for by id, in a stable order."""
-    return {case.id: case for case in (*SUITE["gpu"], *SUITE["cpu"], *EXTRA)}
+def parse_id(case_id: str) -> Case | None:
+    """Return the case with this id, also one of no suite; None where the text is no case's id."""
+    found = _ID.fullmatch(case_id)
+    if found is None:
+        return None
+    given = {name: text for name, text in found.groupdict().items() if text is not None}
+    lane = "cpu" if given.pop("cpu", None) else "gpu"
+    flags: dict[str, object] = {name: True for name in ("compile", "cuda_graphs", "padded") if given.pop(name, None)}
+    flags |= {name: given.pop(name) == "on" for name in ("suppress_errors", "capture_scalars") if name in given}
+    flags |= {
+        field: False
+        for field, name in (("expanded_scales", "unexpanded"), ("square", "nonsquare"))
+        if given.pop(name, None)
+    }
+    try:
+        case = Case.model_validate({"lane": lane, **given, **flags})
+    except ValidationError:
+        return None
+    # One case has one id: no default spelled out, no leading zero.
+    return case if case.id == case_id else None
 
 
 def find_case(case_id: str) -> Case:
-    """Return the case with this id.
+    """Return the case with this id; any combination of settings has one.
 
     Raises:
-        ValueError: no such case; the message lists the known ids.
+        ValueError: no such case, or no such config; the message lists the known ids.
     """
+    from perf.suites import catalogue  # which is made of cases
+
     known = catalogue()
-    if case_id not in known:
+    case = known.get(case_id) or parse_id(case_id)
+    if case is None:
         msg = f"unknown case {case_id!r}; known cases: {', '.join(known)}"
         raise ValueError(msg)
-    return known[case_id]
+    if case.config not in config_names():
+        msg = f"case {case_id!r}: unknown config {case.config!r}; known: {', '.join(config_names())}"
+        raise ValueError(msg)
+    return case

@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perf.baselines import FOLDER, baseline_path, find_baseline, write_baseline
-from perf.case import SUITE, catalogue, find_case
+from perf.case import find_case
 from perf.expected import expected_cases
 from perf.judge import GATED, Options, judge
 from perf.pool import by_case
 from perf.record import Record, read_records
 from perf.refresh import Refresh, Request, refresh
+from perf.suites import LANES, SUITES, suite
 from perf.verdicts import EXIT_BAD_INPUT, Judgement
 
 
@@ -143,9 +144,10 @@ def _write(folder: Path, done: Refresh, dry_run: bool) -> str:
 
 
 def _cases(_options: argparse.Namespace) -> int:
-    suite = {case.id for lane in SUITE.values() for case in lane}
-    for case_id, case in catalogue().items():
-        _say(f"{case_id:40} {case.lane} lane, {'in the suite' if case_id in suite else 'on request'}\n")
+    for name in SUITES:
+        for lane in LANES:
+            lines = [f"  {case.id}\n" for case in suite(name, lane)]
+            _say(f"suite {name}, {lane} lane\n" + "".join(lines))
     return 0
 
 

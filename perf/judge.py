@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -18,6 +19,7 @@ from perf.gates import (
     compile_gate,
     device_gate,
 )
+from perf.matrix import known_failure
 from perf.pool import by_case, by_signal, common_environment, host, made_with, pooled
 from perf.record import Kind, Record, Signal
 from perf.verdicts import (
@@ -81,8 +83,9 @@ def judge_case(records: Sequence[Record], baseline: Baseline | None, options: Op
     """
     environment = common_environment(records)
     finished = [record for record in records if record.status == "finished"]
-    rows = [_failed_run(record) for record in records if record.status != "finished"]
+    rows = [failed_run(record) for record in records if record.status != "finished"]
     if finished:
+        rows += _stale_expectation(finished)
         rows += _Bench(finished, baseline, options).rows()
     verdict = worst(row.verdict for row in rows)
     if verdict is None:
@@ -134,8 +137,20 @@ class _Bench(NamedTuple):
         if proof is None:
             return []
         name, outcome = proof
+        known = self._known_failure(outcome.message)
+        if known:
+            return [known]
         signals = found.get(name)
         return [self._answer(name, pooled(signals) if signals else None, self._approved(name), outcome)]
+
+    def _known_failure(self, message: str) -> SignalVerdict | None:
+        """Return the row of a fall back that is known of this torch minor: its counts are gated as any others."""
+        minor = self.records[0].environment.torch_minor
+        known = known_failure(minor, compiled=True)
+        if known is None or not re.search(known.pattern, message):
+            return None
+        head = f"fell back as expected of torch {minor}: {known.reason}"
+        return _expectation(self.records[0], "pass", f"{head}\n{message}")
 
     def _approved(self, name: str) -> BaselineSignal | None:
         return self.baseline.signal(name) if self.baseline else None
@@ -244,15 +259,61 @@ def _wall_note(baseline: Baseline, base: BaselineSignal, environment: Environmen
     return "".join(f"; note: {name} {now}, the baseline's {old}" for name, now, old in pairs if now != old)
 
 
-def _failed_run(record: Record) -> SignalVerdict:
-    lines = (record.error or "").strip().splitlines()
-    why = lines[-1] if lines else f"no error was recorded; its status is {record.status!r}: was it killed?"
+def failed_run(record: Record) -> SignalVerdict:
+    """Return the row of a run that did not finish: a pass where it failed exactly as is known of its torch minor."""
+    known = known_failure(record.environment.torch_minor, record.case.compile)
+    why = last_line(record)
+    expected = known is not None and record.status == "failed" and re.search(known.pattern, why) is not None
+    message = f"did not finish: {why}"
+    if expected and known:
+        message = f"failed as expected of torch {record.environment.torch_minor}: {known.reason}; {why}"
+    elif known:
+        message += f"; expected of torch {record.environment.torch_minor} was another failure: {known.reason}"
     return SignalVerdict(
         case_id=record.case_id,
         signal=f"run {record.run}",
         kind="info",
-        verdict="failed",
-        message=f"did not finish: {why}",
+        verdict="pass" if expected else "failed",
+        message=message + _pins_in_force(record),
+        listed=expected,
+        reproduce=record.command,
+    )
+
+
+def last_line(record: Record) -> str:
+    """Return the last line of a failed record's error, or that there is none."""
+    lines = (record.error or "").strip().splitlines()
+    return lines[-1] if lines else f"no error was recorded; its status is {record.status!r}: was it killed?"
+
+
+def _pins_in_force(record: Record) -> str:
+    """Return the versions that decide whether rfdetr can be imported, where that is what failed."""
+    if "ImportError" not in last_line(record) and "ModuleNotFoundError" not in last_line(record):
+        return ""
+    names = ("torch", "torchvision", "transformers", "pytorch_lightning", "numpy", "python", "rfdetr")
+    pins = [f"{name} {getattr(record.environment, name)}" for name in names]
+    return f"; pins in force: {', '.join(pins)}"
+
+
+def _stale_expectation(records: Sequence[Record]) -> list[SignalVerdict]:
+    """Return a row where a case ran, and compiled where it should, that is known to fail."""
+    record = records[0]
+    minor = record.environment.torch_minor
+    known = known_failure(minor, record.case.compile)
+    if known is None or (record.case.compile and compile_gate(by_signal(records), len(records))):
+        return []
+    message = f"ran, and perf/matrix.py says it fails with torch {minor}: {known.reason}; drop that expectation"
+    return [_expectation(record, "improved", message)]
+
+
+def _expectation(record: Record, verdict: Verdict, message: str) -> SignalVerdict:
+    return SignalVerdict(
+        case_id=record.case_id,
+        signal="expected failure",
+        kind="info",
+        verdict=verdict,
+        message=message,
+        listed=verdict == "pass",
         reproduce=record.command,
     )
 

@@ -25,7 +25,11 @@ _LOG_TAIL_LINES = 30
 
 
 class RunFailed(Exception):  # noqa: N818  (says what happened)
-    """A run that left no finished record; the message says why and where its log is."""
+    """A run that left no finished record; the message says why and where its log is. ``record`` is what it left."""
+
+    def __init__(self, message: str, record: Record | None = None) -> None:
+        super().__init__(message)
+        self.record = record
 
 
 def run_in_fresh_process(order: Order, tell: Callable[[str], None], timeout: float) -> Record:
@@ -144,8 +148,8 @@ def _finished_record(order: Order, problem: str) -> Record:
     record.status = "failed"
     write_record(order.record_path, record)
     last = (record.error or "ended in mid-run").strip().splitlines()[-1]
-    msg = f"{last}\nrecord: {order.record_path}; {_log_tail(order)}"
-    raise RunFailed(msg)
+    msg = f"{last}\nrecord: {order.record_path}\nlog: {order.log_path}"
+    raise RunFailed(msg, record)
 
 
 def _log_tail(order: Order) -> str:

@@ -29,10 +29,14 @@ ACCEPTED = (
 
 @dataclass(frozen=True)
 class KnownFailure:
-    """A torch minor on which rfdetr does not work: why, and a regex that its error text matches."""
+    """What does not work with a torch minor: why, and a regex that the last line of its error matches.
+
+    ``compiled``: cases with compile on fail, the others work.
+    """
 
     reason: str
     pattern: str
+    compiled: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,16 +82,23 @@ _NO_TORCH_FOR_TRANSFORMERS = KnownFailure(
     pattern=r"cannot import name 'BackboneConfigMixin' from 'transformers'",
 )
 
+_ITERATORS = KnownFailure(
+    reason="Dynamo cannot follow the iterator of a module list here, so that two list comprehensions of rfdetr's "
+    "two-stage head, and what resumes after them, run eager",
+    pattern=r"transformer\.py:<listcomp>: .*(odict_iterator|dict_valueiterator)\) __next__",
+    compiled=True,
+)
+
 # torchvision: the release whose metadata asks for exactly this torch (0.29 asks for torch>=2.14 only).
 # transformers: 5.1 to 5.14 need torch 2.4, 5.15 to 5.19 need 2.5, later ones 2.6; pip cannot see that.
-# 2.4 takes the release that was seen to train with it; 2.5 the newest that its floor allows.
+# 2.4 takes the release that was seen to train with it; 2.5 not 5.19, which says 2.5 and needs torch.accelerator of 2.6.
 MATRIX: dict[str, Pins] = {
     # torch 2.2 was built before numpy 2: its bridge to numpy is missing there.
     "2.2": Pins(torch="2.2.2", torchvision="0.17.2", numpy="1.26.4", known_failure=_NO_TORCH_FOR_TRANSFORMERS),
     "2.3": Pins(torch="2.3.1", torchvision="0.18.1", known_failure=_NO_TORCH_FOR_TRANSFORMERS),
-    "2.4": Pins(torch="2.4.1", torchvision="0.19.1", transformers="5.1.0"),
-    "2.5": Pins(torch="2.5.1", torchvision="0.20.1", transformers="5.19.0"),
-    "2.6": Pins(torch="2.6.0", torchvision="0.21.0"),
+    "2.4": Pins(torch="2.4.1", torchvision="0.19.1", transformers="5.1.0", known_failure=_ITERATORS),
+    "2.5": Pins(torch="2.5.1", torchvision="0.20.1", transformers="5.15.0", known_failure=_ITERATORS),
+    "2.6": Pins(torch="2.6.0", torchvision="0.21.0", known_failure=_ITERATORS),
     "2.7": Pins(torch="2.7.1", torchvision="0.22.1"),
     "2.8": Pins(torch="2.8.0", torchvision="0.23.0"),
     "2.9": Pins(torch="2.9.1", torchvision="0.24.1"),
@@ -110,6 +121,12 @@ def pins_for(minor: str) -> Pins:
         msg = f"unknown torch minor {minor!r}; known: {', '.join(MATRIX)}"
         raise ValueError(msg)
     return MATRIX[minor]
+
+
+def known_failure(minor: str, compiled: bool) -> KnownFailure | None:
+    """Return how a case, with compile on or not, is known to fail on this torch minor; None where it should work."""
+    found = MATRIX[minor].known_failure if minor in MATRIX else None
+    return found if found and (compiled or not found.compiled) else None
 
 
 def rfdetr_requirement(value: str, base: Path | None = None) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from perf.case import CONFIGS, Case
+from perf.case import Case
+from perf.configs import config_name
 
 # DINOv2 is fetched from a hub when both hold (rfdetr/models/backbone/dinov2.py); Base is such a config.
 _DINOV2_PATCH = 14
@@ -121,10 +122,12 @@ def version() -> str:
 
 
 def shipped_configs() -> dict[str, type]:
-    """Return the classes of ``rfdetr.config`` that :data:`perf.case.CONFIGS` names and this release has."""
+    """Return the model configs that this release of rfdetr ships, by the names of :mod:`perf.configs`."""
     import rfdetr.config
 
-    return {name: getattr(rfdetr.config, cls) for name, cls in CONFIGS.items() if hasattr(rfdetr.config, cls)}
+    root = rfdetr.config.ModelConfig
+    classes = [found for found in vars(rfdetr.config).values() if isinstance(found, type) and issubclass(found, root)]
+    return {config_name(cls.__name__): cls for cls in classes if cls is not root and not cls.__name__.startswith("_")}
 
 
 def _config_class(case: Case) -> Any:
@@ -208,6 +211,8 @@ def _train_fields(case: Case, config: Any, output_dir: Path) -> dict[str, Any]:
         "batch_size": case.batch_size,
         "grad_accum_steps": 1,
         "num_workers": case.workers,
+        "expanded_scales": case.expanded_scales,
+        "square_resize_div_64": case.square,
         "devices": case.devices,
         "tensorboard": False,
         "progress_bar": None,
@@ -234,6 +239,8 @@ def steered(case: Case) -> Iterator[list[str]]:
 
     - cpu lane, ``compile``: rfdetr opens its compile gate only for ``rfdetr.config.DEVICE == "cuda"``.
     - another backend than Inductor: rfdetr names none, so ``torch.compile`` gets it as its default.
+    - ``dynamic`` and ``mode``: replace what rfdetr passes for the model itself.
+    - ``suppress_errors`` and ``capture_scalars``: what :func:`build_module` sets is undone at the end.
     """
     adaptations: list[str] = []
     with contextlib.ExitStack() as stack:
@@ -241,24 +248,79 @@ def steered(case: Case) -> Iterator[list[str]]:
             stack.enter_context(mock.patch("rfdetr.config.DEVICE", "cuda"))
             adaptations.append("rfdetr.config.DEVICE set to 'cuda', so that rfdetr's compile gate opens on a CPU")
         if case.compile and case.backend != "inductor":
-            stack.enter_context(_default_backend(case.backend))
+            stack.enter_context(_compile_with(functools.partial(_other_backend, case.backend)))
             adaptations.append(f"torch.compile called with backend={case.backend!r} and without Inductor's options")
+        if case.dynamic != "rfdetr":
+            stack.enter_context(_compile_with(functools.partial(_other_dynamic, DYNAMIC[case.dynamic])))
+            adaptations.append(f"torch.compile called with dynamic={DYNAMIC[case.dynamic]} for the model")
+        if case.mode != "default":
+            stack.enter_context(_compile_with(functools.partial(_other_mode, case.mode)))
+            adaptations.append(f"torch.compile called with the options of mode={case.mode!r} for the model")
+        if settings := _dynamo_settings(case):
+            stack.enter_context(_restored(settings))
+            adaptations += [f"torch._dynamo.config.{name} set to {value}" for name, value in settings.items()]
         yield adaptations
 
 
+DYNAMIC: dict[str, bool | None] = {"on": True, "off": False, "auto": None}
+Arguments = dict[str, Any]
+
+
 @contextlib.contextmanager
-def _default_backend(backend: str) -> Iterator[None]:
+def _compile_with(change: Callable[[Any, Arguments], Arguments]) -> Iterator[None]:
+    """Have ``torch.compile`` called with what ``change`` makes of its target and its keyword arguments."""
     import torch
 
     real = torch.compile
 
     @functools.wraps(real)
-    def with_backend(*args: Any, **kwargs: Any) -> Any:
-        kwargs.pop("options", None)
-        return real(*args, **{"backend": backend, **kwargs})
+    def changed(*args: Any, **kwargs: Any) -> Any:
+        return real(*args, **change(args[0] if args else None, kwargs))
 
-    with mock.patch("torch.compile", with_backend):
+    with mock.patch("torch.compile", changed):
         yield
+
+
+def _other_backend(backend: str, _target: Any, kwargs: Arguments) -> Arguments:
+    return {"backend": backend, **{name: value for name, value in kwargs.items() if name != "options"}}
+
+
+def _other_dynamic(dynamic: bool | None, target: Any, kwargs: Arguments) -> Arguments:
+    return {**kwargs, "dynamic": dynamic} if _is_module(target) else kwargs
+
+
+def _other_mode(mode: str, target: Any, kwargs: Arguments) -> Arguments:
+    """Add the mode's options to rfdetr's: torch.compile takes a mode or options, and a mode is just options."""
+    from torch._inductor import list_mode_options
+
+    if not _is_module(target):  # the compiled losses and the matcher's cost have settings of their own
+        return kwargs
+    return {**kwargs, "options": {**list_mode_options(mode, kwargs.get("dynamic")), **(kwargs.get("options") or {})}}
+
+
+def _is_module(target: Any) -> bool:
+    import torch
+
+    return isinstance(target, torch.nn.Module)
+
+
+def _dynamo_settings(case: Case) -> dict[str, bool]:
+    """Return the ``torch._dynamo.config`` entries that ``case`` sets."""
+    wanted = {"suppress_errors": case.suppress_errors, "capture_scalar_outputs": case.capture_scalars}
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+@contextlib.contextmanager
+def _restored(names: Iterable[str]) -> Iterator[None]:
+    """Leave these entries of ``torch._dynamo.config`` as they were."""
+    import torch._dynamo.config as dynamo
+
+    before = {name: getattr(dynamo, name) for name in names}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(dynamo, name, value)
 
 
 @contextlib.contextmanager
@@ -314,9 +376,17 @@ def build_module(case: Case, output_dir: Path, seed: int = 0) -> BuiltModule:
         train_config = _train_config(case, output_dir)
         with _without_hub(model_config) as adaptations:
             module = RFDETRModelModule(model_config, train_config)
+    _set_dynamo(case)  # now, since rfdetr has just set its own
     return BuiltModule(
         case=case, model_config=model_config, train_config=train_config, module=module, adaptations=adaptations
     )
+
+
+def _set_dynamo(case: Case) -> None:
+    import torch._dynamo.config as dynamo
+
+    for name, value in _dynamo_settings(case).items():
+        setattr(dynamo, name, value)
 
 
 def fit(built: Built, samples: list[Sample], body: Callable[[Stepper], None]) -> None:
@@ -340,7 +410,34 @@ def fit(built: Built, samples: list[Sample], body: Callable[[Stepper], None]) ->
         built.trainer.fit(built.module, datamodule=_data_module(built, samples))
 
 
-def _data_module(built: Built, samples: list[Sample]) -> Any:
+def validate(built: Built, samples: list[Sample], batches: int) -> list[str]:
+    """Run Lightning's own validation loop on ``batches`` batches of ``samples``, after :func:`fit`.
+
+    rfdetr validates the EMA's copy of the model where it trains with EMA, its default: so that is what runs here.
+    Returns, in words, whatever was done to rfdetr for it.
+    """
+    averages = [callback for callback in _training_callbacks(built) if type(callback).__name__ == "RFDETREMACallback"]
+    for callback in averages:
+        callback.setup(built.trainer, built.module, "fit")
+    built.trainer.callbacks.extend(averages)
+    built.trainer.limit_val_batches = batches
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Lightning's advice on workers and loggers
+        built.trainer.validate(built.module, datamodule=_data_module(built, samples, batches), verbose=False)
+    return ["EMA attached after the steps, so that validation runs the model that it runs by default"] * len(averages)
+
+
+def _training_callbacks(built: Built) -> list[Any]:
+    """Return the callbacks that rfdetr trains with by default, new ones."""
+    from rfdetr.training import build_trainer
+
+    accelerator = "gpu" if built.case.lane == "gpu" else "cpu"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return list(build_trainer(built.train_config, built.model_config, accelerator=accelerator).callbacks)
+
+
+def _data_module(built: Built, samples: list[Sample], val_batches: int = 0) -> Any:
     """Return rfdetr's data module with ``samples`` for a data set: its own collation, packing and transfer."""
     from rfdetr.training import RFDETRDataModule
     from torch.utils.data import DataLoader
@@ -352,5 +449,8 @@ def _data_module(built: Built, samples: list[Sample]) -> Any:
         def train_dataloader(self) -> Any:
             collate = getattr(self, "_collate_fn_train", self._collate_fn)
             return DataLoader(samples, batch_size=len(samples), collate_fn=collate)
+
+        def val_dataloader(self) -> Any:
+            return DataLoader(samples * val_batches, batch_size=len(samples), collate_fn=self._collate_fn)
 
     return OneBatch(built.model_config, built.train_config)

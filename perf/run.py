@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -23,7 +24,7 @@ from perf.probes.trace import capture, without_ops
 from perf.probes.work import aten_ops, call_counts, dispatched_ops
 from perf.progress import Progress
 from perf.record import Record, Signal, write_record
-from perf.rfdetr_api import Stepper, build, fit, steered
+from perf.rfdetr_api import Built, Sample, Stepper, build, fit, steered, validate
 from perf.run_order import MINOR_VARIABLE, Order
 from perf.workload import make_samples
 
@@ -59,6 +60,7 @@ class Run:
             environment=_fingerprint(order),
             gpu_before=environment.gpu_states() if order.case.lane == "gpu" else [],
         )
+        self.model: Any = None
         self._write()
 
     def measure(self, benchmark: Any) -> Record:
@@ -71,10 +73,18 @@ class Run:
             self._measure(benchmark)
         except BaseException:
             self.record.error = traceback.format_exc()
+            self._keep_compilation()
             self._end("failed")
             raise
         self._end("finished")
         return self.record
+
+    def _keep_compilation(self) -> None:
+        """Add what was compiled until now to the record of a failed run: where it broke is what a reader wants."""
+        if not self.order.case.compile or self.model is None or self.record.signal("graphs"):
+            return
+        with contextlib.suppress(Exception):  # the run's own error is the one to tell
+            self.record.signals.extend(compilation.signals(self.model))
 
     def _measure(self, benchmark: Any) -> None:
         case = self.order.case
@@ -86,8 +96,21 @@ class Run:
             compilation.reset()
             built = build(case, Path(scratch))
             self.record.adaptations = [*adaptations, *built.adaptations]
-            samples = make_samples(case, built.resolution)
-            fit(built, samples, lambda stepper: self._probe(stepper, benchmark))
+            self.model = built.module.model
+            self._measure_step(built, benchmark)
+
+    def _measure_step(self, built: Built, benchmark: Any) -> None:
+        samples = make_samples(built.case, built.resolution)
+        fit(built, samples, lambda stepper: self._probe(stepper, benchmark))
+        if built.case.compile:
+            self._validate(built, samples)
+
+    def _validate(self, built: Built, samples: list[Sample]) -> None:
+        """Compile what the validation loop runs, over two batches so that a recompile for the second is seen."""
+        compilation.forget()
+        with self.progress.during("compiling (validation)", compilation.progress):
+            self.record.adaptations += validate(built, samples, batches=2)
+        self._add(compilation.evaluation_signals())
 
     def _probe(self, stepper: Stepper, benchmark: Any) -> None:
         self._add(self._first_step(stepper))

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from perf import environment
-from perf.case import SUITE, Case, Lane, find_case
+from perf.case import Case, Lane, find_case
 from perf.judge import Options, judge
 from perf.record import Kind, Record, read_records
 from perf.run_order import Order
+from perf.suites import DEFAULT_SUITE, suite
 from perf.verdicts import EXIT_BAD_INPUT, EXIT_NOTHING_JUDGED, CaseVerdict, Judgement
 
 # A count needs one run; wall time needs several, and three is the least that gives an interval worth reading.
@@ -33,20 +34,20 @@ def new_name() -> str:
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}"
 
 
-def chosen_cases(ids: Sequence[str], lane: str) -> tuple[Case, ...]:
-    """Return the cases to collect: those asked for by id, else those of the lane.
+def chosen_cases(ids: Sequence[str], lane: str, name: str = DEFAULT_SUITE) -> tuple[Case, ...]:
+    """Return the cases to collect: those asked for by id, else those of the suite called ``name`` on the lane.
 
     ``lane="auto"`` is the gpu lane where there is a GPU; elsewhere it is the cpu lane, with the gpu lane
     collected too so that its skips, and the reason, are seen.
 
     Raises:
-        ValueError: an unknown id; lists the known ones.
+        ValueError: an unknown id or suite; lists the known ones.
     """
     if ids:
         return tuple(find_case(case_id) for case_id in dict.fromkeys(ids))
     if lane == "auto":
-        return SUITE["gpu"] if gpu_count() else SUITE["cpu"] + SUITE["gpu"]
-    return SUITE["gpu" if lane == "gpu" else "cpu"]
+        return suite(name, "gpu") if gpu_count() else suite(name, "cpu") + suite(name, "gpu")
+    return suite(name, "gpu" if lane == "gpu" else "cpu")
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,15 @@ _METRICS_KEPT = 4096
 def reset() -> None:
     """Forget what Dynamo has counted in this process, so that :func:`signals` speaks of one case."""
     import torch._dynamo
-    from torch._dynamo import utils
 
     torch._dynamo.reset()
+    forget()
+
+
+def forget() -> None:
+    """Forget what was counted, and keep what was compiled: what is counted from now on is what is new."""
+    from torch._dynamo import utils
+
     utils.counters.clear()
     utils.graph_break_reasons.clear()
     utils.guard_failures.clear()
@@ -74,6 +80,19 @@ def signals(model: Any) -> list[Signal]:
         _recompiles(),
         *_cache_signals(counters),
     ]
+
+
+# What of a compilation is told of evaluation too. That it compiled at all is for training to prove.
+_EVALUATED = ("frames", "frames_failed", "graphs", "graph_breaks", "recompiles")
+
+
+def evaluation_signals() -> list[Signal]:
+    """Return what evaluation compiled since :func:`forget`, each signal with ``eval_`` before its name.
+
+    A frame that training had compiled counts as a recompile, with the guard that evaluation fails.
+    """
+    found = signals(None)
+    return [signal.model_copy(update={"name": f"eval_{signal.name}"}) for signal in found if signal.name in _EVALUATED]
 
 
 def _model_frames(model: Any) -> int:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from perf import rfdetr_api
-from perf.case import CONFIGS, Case, MultiScale
+from perf.case import Case, MultiScale
+from perf.configs import KNOWN
 from perf.probes import compilation
 from perf.probes.phases import OTHER, phase_hooks
 from perf.rfdetr_api import Stepper, build, build_module, fit, steered
@@ -115,8 +116,8 @@ def answers() -> dict[str, Any]:
     modes: tuple[MultiScale, ...] = get_args(MultiScale)
     return {
         "version": rfdetr_api.version(),
-        "full_size": {config: module_error(Case(config=config)) for config in CONFIGS},
-        "steps": {config: one_step(config) for config in CONFIGS},
+        "full_size": {config: module_error(Case(config=config)) for config in KNOWN},
+        "steps": {config: one_step(config) for config in KNOWN},
         "multi_scale": {mode: multi_scale(mode) for mode in modes},
         "padding": {str(padded): padding(padded) for padded in (True, False)},
         "cuda_graphs": module_error(cpu_case(cuda_graphs=True)),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
-from perf.case import CONFIGS
+from perf.configs import KNOWN
 from perf.matrix import RELEASES
 from perf.probes.phases import BACKWARD, CRITERION, FORWARD, OPTIMIZER
 
@@ -53,12 +53,12 @@ def alone(folder: Path) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hub")}
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", KNOWN)
 def test_every_config_builds_at_its_full_size(config: str, answers: dict[str, Any]) -> None:
     assert answers["full_size"][config] == ""
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", KNOWN)
 def test_every_config_steps_with_all_its_phases_seen(config: str, answers: dict[str, Any]) -> None:
     assert answers["steps"][config] == {
         "error": "",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from perf.case import Case
+from perf.judge import failed_run
 from perf.launch import RunFailed, run_in_fresh_process
 from perf.session import Session, reasons
 from perf.verdicts import EXIT_CODES
@@ -18,7 +19,8 @@ def test_measure(case: Case, run: int, perf_session: Session, tell: Callable[[st
     try:
         run_in_fresh_process(perf_session.order(case, run), tell, perf_session.timeout)
     except RunFailed as failure:
-        problem = str(failure)  # pytest.fail in here would print the chained exception as well
+        # pytest.fail in here would print the chained exception as well
+        problem = "" if failure.record and failed_run(failure.record).verdict == "pass" else str(failure)
     if problem:
         pytest.fail(problem, pytrace=False)
 

@@ -1,27 +1,16 @@
 from __future__ import annotations
 
 import re
+from typing import Any, get_args
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from perf.case import CONFIGS, SUITE, Case, catalogue, find_case
-
-
-def test_catalogue_maps_each_id_to_the_case_that_has_it() -> None:
-    assert all(case.id == case_id for case_id, case in catalogue().items())
-
-
-def test_no_two_cases_of_the_catalogue_share_an_id() -> None:
-    cases = set(catalogue().values())
-
-    assert len({case.id for case in cases}) == len(cases) == len(catalogue())
-
-
-def test_the_suite_is_part_of_the_catalogue_and_in_its_lane() -> None:
-    for lane, cases in SUITE.items():
-        assert cases
-        assert all(case.lane == lane and case.id in catalogue() for case in cases)
+from perf.case import Case, find_case, parse_id
+from perf.configs import KNOWN, config_names
+from perf.suites import catalogue
 
 
 # Baselines are filed under these: another text for the same case would orphan them.
@@ -37,6 +26,14 @@ def test_the_suite_is_part_of_the_catalogue_and_in_its_lane() -> None:
             "seg-small-b4-bf16-graphs-per-batch-padded",
         ),
         (Case(config="base", workers=0, devices=2), "base-b4-w0-x2"),
+        (
+            Case(config="nano", compile=True, dynamic="auto", mode="reduce-overhead", suppress_errors=True),
+            "nano-b4-compile-dynamic-auto-reduce-overhead-suppress-on",
+        ),
+        (
+            Case(config="nano", multi_scale="per-sample", expanded_scales=False, square=False, measure="epoch"),
+            "nano-b4-per-sample-unexpanded-nonsquare-epoch",
+        ),
     ],
 )
 def test_ids_are_stable(case: Case, expected: str) -> None:
@@ -57,6 +54,13 @@ def test_ids_are_stable(case: Case, expected: str) -> None:
         {"padded": True},
         {"workers": 0},
         {"devices": 2},
+        {"compile": True, "dynamic": "off"},
+        {"compile": True, "mode": "reduce-overhead"},
+        {"compile": True, "suppress_errors": False},
+        {"compile": True, "capture_scalars": False},
+        {"expanded_scales": False},
+        {"square": False},
+        {"measure": "epoch"},
     ],
 )
 def test_every_field_shows_in_the_id(change: dict[str, object]) -> None:
@@ -79,24 +83,82 @@ def test_find_case_returns_the_case() -> None:
     assert find_case("nano-b4-compile") == Case(config="nano", compile=True)
 
 
+CHOICES: dict[str, st.SearchStrategy[Any]] = {
+    "config": st.sampled_from(KNOWN),
+    "batch_size": st.integers(1, 300),
+    "workers": st.integers(0, 64),
+    "devices": st.integers(1, 16),
+    "suppress_errors": st.none() | st.booleans(),
+    "capture_scalars": st.none() | st.booleans(),
+}
+
+
+def choice(name: str) -> st.SearchStrategy[Any]:
+    kind = Case.model_fields[name].annotation
+    return CHOICES[name] if name in CHOICES else st.booleans() if kind is bool else st.sampled_from(get_args(kind))
+
+
+def a_case(fields: dict[str, Any]) -> Case | None:
+    try:
+        return Case.model_validate(fields)
+    except ValidationError:  # settings that need compile
+        return None
+
+
+@given(st.fixed_dictionaries({name: choice(name) for name in Case.model_fields}).map(a_case))
+def test_an_id_tells_the_whole_case(case: Case | None) -> None:
+    assume(case)
+    assert case
+    assert parse_id(case.id) == case
+    assert find_case(case.id) == case
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nano",
+        "nano-b",
+        "nano-b0",
+        "nano-b04",
+        "nano-b4-",
+        "nano-b4-w2",
+        "nano-b4-eager",
+        "nano-b4-graphs-compile",
+        "Nano-b4",
+        "nano-b4-compile-dynamic-maybe",
+        "nano-b4-parity",
+        "nano-b4 ",
+    ],
+)
+def test_what_is_no_id_is_no_case(text: str) -> None:
+    assert parse_id(text) is None
+
+
 def test_an_unknown_id_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="unknown case 'nano-b5'; known cases: ") as caught:
-        find_case("nano-b5")
+    with pytest.raises(ValueError, match="unknown case 'nan-b'; known cases: ") as caught:
+        find_case("nan-b")
 
     assert all(case_id in str(caught.value) for case_id in catalogue())
 
 
 def test_an_unknown_config_lists_the_known_ones() -> None:
-    with pytest.raises(ValidationError, match="unknown config 'tiny'; known: nano, small, ") as caught:
-        Case(config="tiny")
+    with pytest.raises(ValueError, match="case 'tiny-b4': unknown config 'tiny'; known: nano, small, ") as caught:
+        find_case("tiny-b4")
 
-    assert all(config in str(caught.value) for config in CONFIGS)
+    assert all(config in str(caught.value) for config in config_names())
 
 
 @pytest.mark.parametrize(
     "fields",
     [
         {"config": "nano", "backend": "eager"},
+        {"config": "nano", "dynamic": "on"},
+        {"config": "nano", "mode": "reduce-overhead"},
+        {"config": "nano", "suppress_errors": False},
+        {"config": "nano", "measure": "parity"},
+        {"config": "Nano"},
+        {"config": "../nano"},
         {"config": "nano", "batch_size": 0},
         {"config": "nano", "devices": 0},
         {"config": "nano", "workers": -1},

@@ -6,21 +6,21 @@ import pytest
 from factories import CPU_COMPILED, CPU_EAGER, GPU_EAGER, a_baseline, a_record, a_signal, proof
 
 from perf.baselines import write_baseline
-from perf.case import EXTRA
+from perf.case import find_case
 from perf.expected import Asked, expected_cases, write_asked
 from perf.record import write_record
 
 OPS = a_signal("aten_ops", 1000, "count-volume")
 RECORD = a_record([OPS])
-UNKNOWN = CPU_EAGER.model_copy(update={"batch_size": 64})
+UNKNOWN = CPU_EAGER.model_copy(update={"config": "tiny"})
 
 
 @pytest.fixture
 def baselines(tmp_path: Path) -> Path:
-    """One approved case of the suite, one on request, one that the catalogue does not know, on two devices."""
+    """One approved case of the suite, one on request, one of a config that is no more."""
     folder = tmp_path / "baselines"
-    on_request = next(case for case in EXTRA if case.lane == "cpu")
-    for case in (CPU_EAGER, CPU_COMPILED, on_request, UNKNOWN, GPU_EAGER.model_copy(update={"batch_size": 65})):
+    on_request = find_case("nano-cpu-b64-compile-eager")
+    for case in (CPU_EAGER, CPU_COMPILED, on_request, UNKNOWN, GPU_EAGER.model_copy(update={"config": "gone"})):
         write_baseline(folder, a_baseline([a_record([OPS, *proof()], case)]))
     return folder
 
@@ -30,8 +30,8 @@ def baselines(tmp_path: Path) -> Path:
     [
         (None, []),
         (Asked(cases=["nano-cpu-b2"], full=False), ["nano-cpu-b2"]),
-        (Asked(cases=["nano-cpu-b2", "x"], full=True), ["nano-cpu-b2", "x", "nano-cpu-b64"]),
-        (Asked(cases=["nano-cpu-b64"], full=True), ["nano-cpu-b64"]),
+        (Asked(cases=["nano-cpu-b2", "x"], full=True), ["nano-cpu-b2", "x", "tiny-cpu-b2"]),
+        (Asked(cases=["tiny-cpu-b2"], full=True), ["tiny-cpu-b2"]),
     ],
 )
 def test_what_was_asked_for_is_expected_and_what_is_gone_in_a_full_session(
@@ -45,7 +45,7 @@ def test_what_was_asked_for_is_expected_and_what_is_gone_in_a_full_session(
 def test_sessions_below_a_folder_add_up(tmp_path: Path, baselines: Path) -> None:
     write_asked(tmp_path / "s1", Asked(cases=["a"], full=False))
     write_asked(tmp_path / "s2", Asked(cases=["b", "a"], full=True))
-    assert expected_cases(tmp_path, [RECORD], baselines) == ["a", "b", "nano-cpu-b64"]
+    assert expected_cases(tmp_path, [RECORD], baselines) == ["a", "b", "tiny-cpu-b2"]
 
 
 def test_one_record_file_expects_nothing(tmp_path: Path, baselines: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from factories import (
     BREAK_LINE,
     CPU_COMPILED,
+    CPU_EAGER,
     GPU_EAGER,
     H200,
     a_baseline,
@@ -21,6 +22,7 @@ from factories import (
 )
 
 from perf.baselines import Baseline, write_baseline
+from perf.case import Case
 from perf.judge import GATED, Options, judge, judge_case
 from perf.record import Kind, Part, Record, Signal
 from perf.verdicts import CaseVerdict, SignalVerdict
@@ -310,3 +312,65 @@ def test_a_strict_count_names_the_line_of_every_part_that_rose_new_ones_first() 
 
     assert found.verdict == "regressed"
     assert found.where == ["a.py:12", "b.py:461"]
+
+
+IMPORT_ERROR = "Traceback\nImportError: cannot import name 'BackboneConfigMixin' from 'transformers' (a/b.py)"
+FALLEN = Part(
+    name="rfdetr/models/transformer.py:<listcomp>: Unsupported: call_method UserDefinedObjectVariable"
+    "(dict_valueiterator) __next__ [] {}",
+    value=2,
+    where=["rfdetr/models/transformer.py:528"],
+)
+
+
+def on_torch(minor: str, signals: list[Signal], case: Case = CPU_EAGER, **changes: Any) -> CaseVerdict:
+    environment = an_environment(torch=f"{minor}.1", torch_minor=minor)
+    return judge_case([a_record(signals, case, environment=environment, **changes)], None)
+
+
+def test_the_failure_that_is_known_of_a_torch_is_a_pass_that_says_so() -> None:
+    case = on_torch("2.3", [], status="failed", error=IMPORT_ERROR)
+    assert case.verdict == "pass"
+    assert case.signals[0].listed
+    assert case.signals[0].message.startswith(
+        "failed as expected of torch 2.3: every transformers 5 that rfdetr allows"
+    )
+    assert "pins in force: torch 2.3.1, " in case.signals[0].message
+
+
+def test_another_failure_than_the_known_one_fails_and_names_both() -> None:
+    case = on_torch("2.3", [], status="failed", error="ImportError: libcudart.so.12: cannot open")
+    assert case.verdict == "failed"
+    assert "libcudart.so.12" in case.signals[0].message
+    assert "expected of torch 2.3 was another failure: every transformers 5" in case.signals[0].message
+
+
+def test_a_killed_run_is_no_known_failure() -> None:
+    assert on_torch("2.3", [], status="running", error=IMPORT_ERROR).verdict == "failed"
+
+
+def test_a_torch_that_has_begun_to_work_is_a_stale_expectation() -> None:
+    case = on_torch("2.3", [OPS])
+    assert case.verdict == "improved"
+    assert case.signals[0].message.endswith("drop that expectation")
+
+
+def test_a_fall_back_that_is_known_of_a_torch_leaves_the_counts_to_their_gates() -> None:
+    case = on_torch("2.6", proof(40, 2, [FALLEN]), CPU_COMPILED)
+    assert case.signals[0].message.startswith("fell back as expected of torch 2.6: ")
+    assert (case.signals[0].verdict, case.verdict) == ("pass", "no-baseline")
+    assert row(case, "frames_failed").verdict == "no-baseline"
+
+
+def test_another_fall_back_is_not_compiled() -> None:
+    other = Part(name="rfdetr/a.py:forward: Unsupported: lock", value=2)
+    assert on_torch("2.6", proof(40, 2, [other]), CPU_COMPILED).verdict == "not-compiled"
+
+
+def test_what_is_known_of_compiled_cases_does_not_excuse_an_eager_one() -> None:
+    assert on_torch("2.6", [OPS]).verdict == "no-baseline"
+    assert on_torch("2.6", [], status="failed", error=f"E: {FALLEN.name}").verdict == "failed"
+
+
+def test_a_compiled_case_without_a_fall_back_is_a_stale_expectation() -> None:
+    assert on_torch("2.6", proof(), CPU_COMPILED).verdict == "improved"

@@ -9,7 +9,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from perf.matrix import DEFAULT_MINOR, DEFAULT_RFDETR, MATRIX, pins_for, rfdetr_requirement
+from perf.matrix import DEFAULT_MINOR, DEFAULT_RFDETR, MATRIX, known_failure, pins_for, rfdetr_requirement
 
 
 def test_every_torch_minor_from_2_2_to_2_15_is_there_in_order() -> None:
@@ -56,7 +56,7 @@ def test_transformers_sees_torch_unless_a_failure_is_known(minor: str) -> None:
     pins = pins_for(minor)
     seen = Version(pins.torch) >= transformers_floor(Version(pins.transformers))
 
-    assert seen == (pins.known_failure is None)
+    assert seen == (known_failure(minor, compiled=False) is None)
 
 
 def test_torch_2_2_gets_a_numpy_it_was_built_for() -> None:
@@ -69,6 +69,14 @@ def test_the_pattern_of_a_known_failure_matches_what_rfdetr_says() -> None:
 
     assert failure is not None
     assert re.search(failure.pattern, text)
+
+
+def test_a_failure_of_compiled_cases_leaves_eager_ones_alone() -> None:
+    assert known_failure("2.6", compiled=True) is pins_for("2.6").known_failure
+    assert known_failure("2.6", compiled=False) is None
+    assert known_failure("2.2", compiled=False) is pins_for("2.2").known_failure
+    assert known_failure("2.14", compiled=True) is None
+    assert known_failure("9.9", compiled=True) is None
 
 
 @pytest.mark.parametrize("minor", ["2.1", "2.16", "2.14.1", "", "nightly"])

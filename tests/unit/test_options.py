@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from perf.case import catalogue
 from perf.session import gpu_count
+from perf.suites import catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
 USAGE = 4
@@ -28,11 +28,13 @@ def run_pytest(*arguments: str, **environment: str) -> subprocess.CompletedProce
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        (("--case", "nan-b4"), f"unknown case 'nan-b4'; known cases: {', '.join(catalogue())}"),
+        (("--case", "nano_b4"), f"unknown case 'nano_b4'; known cases: {', '.join(catalogue())}"),
         (("--runs", "0"), "--runs 0: at least 1"),
         (("--patch", "no/such/fix.py"), "--patch no/such/fix.py: no such file"),
         (("--gate", "wall,speed"), "--gate: unknown kind speed; known: count-strict, count-volume, device"),
+        (("--case", "tiny-b4"), "case 'tiny-b4': unknown config 'tiny'; known: nano, small, "),
         (("--lane", "tpu"), "invalid choice: 'tpu'"),
+        (("--suite", "all"), "invalid choice: 'all'"),
     ],
 )
 def test_a_wrong_option_is_a_usage_error_that_says_what_is_right(option: tuple[str, ...], said: str) -> None:

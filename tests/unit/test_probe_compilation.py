@@ -215,3 +215,33 @@ def test_only_the_models_own_forward_proves_that_the_model_compiled() -> None:
     assert signals(model)["model_frames"].value == 1
     assert signals(model)["frames"].value == 2
     assert signals(model._orig_mod)["model_frames"].value == 0
+
+
+class Gated(torch.nn.Module):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        return x * 2 if self.training else x + 1
+
+
+def test_evaluation_counts_what_it_compiles_anew_and_the_guard_that_it_failed() -> None:
+    model = torch.compile(Gated(), backend="eager")
+    model(torch.ones(2))
+    compilation.forget()
+    model.eval()
+    model(torch.ones(2))
+    found = {signal.name: signal for signal in compilation.evaluation_signals()}
+    assert {name: signal.value for name, signal in found.items()} == {
+        "eval_frames": 1,
+        "eval_frames_failed": 0,
+        "eval_graphs": 1,
+        "eval_graph_breaks": 0,
+        "eval_recompiles": 1,
+    }
+    assert "training" in found["eval_recompiles"].parts[0].name
+
+
+def test_evaluation_that_training_has_compiled_compiles_nothing() -> None:
+    model = torch.compile(Doubling(), backend="eager")
+    model(torch.ones(2))
+    compilation.forget()
+    model(torch.ones(2))
+    assert {signal.value for signal in compilation.evaluation_signals()} == {0}

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from perf import rfdetr_api
-from perf.case import CONFIGS, Case, MultiScale
+from perf.case import Case, MultiScale
+from perf.configs import KNOWN, config_name, config_names
 from perf.rfdetr_api import Built, BuiltModule, Stepper, build, build_module, fit, steered, task_of
 from perf.workload import BOXES_PER_IMAGE, make_samples
 
@@ -64,14 +66,14 @@ def stepped(case: Case, folder: Path, steps: int = 1) -> tuple[Built, list[tuple
     return built, batches
 
 
-@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("config", KNOWN)
 def test_every_shipped_config_builds_at_reduced_size(config: str, tmp_path: Path) -> None:
     built = build(cpu_case(config), tmp_path)
 
     block = built.model_config.patch_size * built.model_config.num_windows
     assert built.resolution % block == 0
     assert abs(built.resolution - 128) <= block / 2
-    assert type(built.model_config).__name__ == CONFIGS[config]
+    assert config_name(type(built.model_config).__name__) == config
     assert built.adaptations == []
 
 
@@ -174,11 +176,9 @@ def test_what_the_step_raises_comes_out_of_fit(tmp_path: Path) -> None:
     assert caught.value is seen
 
 
-def test_a_config_that_this_rfdetr_lacks_lists_those_it_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(CONFIGS, "tiny", "RFDETRTinyConfig")
-
+def test_a_config_that_this_rfdetr_lacks_lists_those_it_has(tmp_path: Path) -> None:
     with pytest.raises(
-        ValueError, match=r"rfdetr \d.* ships no config 'tiny'; it has: nano, small, .*keypoint-preview$"
+        ValueError, match=r"rfdetr \d.* ships no config 'tiny'; it has: base, .*nano, .*keypoint-preview$"
     ):
         build(cpu_case("tiny"), tmp_path)
 
@@ -272,3 +272,56 @@ def test_keypoints_lie_in_their_boxes_and_are_zero_where_not_labelled() -> None:
     assert set(visibility.unique().tolist()) == {0.0, 1.0, 2.0}
     assert ((points - centres).abs() <= sizes / 2)[visibility > 0].all()
     assert (points[visibility == 0] == 0).all()
+
+
+def test_the_configs_found_without_an_import_are_those_that_the_import_finds() -> None:
+    assert set(config_names()) == set(rfdetr_api.shipped_configs())
+
+
+def compile_arguments(case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return what ``torch.compile`` really gets for the model of ``case``."""
+    seen: list[dict[str, Any]] = []
+    real = torch.compile
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        if args and isinstance(args[0], torch.nn.Module):
+            seen.append(kwargs)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(torch, "compile", watched)
+    with steered(case):
+        build_module(case, folder)
+    (found,) = seen
+    return found
+
+
+@pytest.mark.parametrize(("dynamic", "value"), [("on", True), ("off", False), ("auto", None)])
+def test_dynamic_replaces_what_rfdetr_passes(
+    dynamic: Any, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = cpu_case(compile=True, dynamic=dynamic)
+    assert compile_arguments(case, tmp_path, monkeypatch)["dynamic"] is value
+
+
+def test_a_mode_is_added_to_the_options_that_rfdetr_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = compile_arguments(cpu_case(compile=True), tmp_path, monkeypatch)["options"]
+    case = cpu_case(compile=True, mode="max-autotune-no-cudagraphs")
+    found = compile_arguments(case, tmp_path, monkeypatch)["options"]
+    assert found == {**plain, "max_autotune": True, "coordinate_descent_tuning": True}
+
+
+def test_dynamo_settings_are_set_after_rfdetr_and_undone(tmp_path: Path) -> None:
+    config = torch._dynamo.config
+    before = (config.suppress_errors, config.capture_scalar_outputs)
+    case = cpu_case(compile=True, suppress_errors=not before[0], capture_scalars=False)
+    with steered(case) as adaptations:
+        build_module(case, tmp_path)
+        assert (config.suppress_errors, config.capture_scalar_outputs) == (not before[0], False)
+    assert (config.suppress_errors, config.capture_scalar_outputs) == before
+    assert "torch._dynamo.config.capture_scalar_outputs set to False" in adaptations
+
+
+@pytest.mark.parametrize(("expanded", "square"), [(True, False), (False, True)])
+def test_the_settings_of_shapes_reach_rfdetr(expanded: bool, square: bool, tmp_path: Path) -> None:
+    config = build_module(cpu_case(expanded_scales=expanded, square=square), tmp_path).train_config
+    assert (config.expanded_scales, config.square_resize_div_64) == (expanded, square)

@@ -9,10 +9,11 @@ from factories import CPU_COMPILED, CPU_EAGER, GPU_EAGER, a_baseline, a_record, 
 
 from perf import session as sessions
 from perf.baselines import write_baseline
-from perf.case import SUITE, Lane
+from perf.case import Lane
 from perf.judge import GATED
 from perf.record import Record, write_record
 from perf.session import Session, bad_input, chosen_cases, new_name, nothing_measured, reasons
+from perf.suites import suite
 
 OPS = a_signal("aten_ops", 1000, "count-volume")
 
@@ -43,13 +44,16 @@ def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int
 
 
 def test_auto_is_the_gpu_lane_or_the_cpu_lane_and_its_skips(gpus: int) -> None:
-    assert chosen_cases([], "auto") == (SUITE["gpu"] if gpus else (*SUITE["cpu"], *SUITE["gpu"]))
+    assert chosen_cases([], "auto") == (
+        suite("main", "gpu") if gpus else (*suite("main", "cpu"), *suite("main", "gpu"))
+    )
 
 
 @pytest.mark.usefixtures("gpus")
 @pytest.mark.parametrize("lane", ["cpu", "gpu"])
 def test_a_lane_asked_for_is_that_lane_alone(lane: Lane) -> None:
-    assert chosen_cases([], lane) == SUITE[lane]
+    assert chosen_cases([], lane) == suite("main", lane)
+    assert chosen_cases([], lane, "shapes") == suite("shapes", lane)
 
 
 @pytest.mark.usefixtures("gpus")
@@ -60,8 +64,8 @@ def test_cases_asked_for_are_taken_once_and_in_order_whatever_the_lane() -> None
 
 
 def test_an_unknown_case_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"unknown case 'nan-b4'.*nano-b4, .*nano-cpu-b2"):
-        chosen_cases(["nano-b4", "nan-b4"], "auto")
+    with pytest.raises(ValueError, match=r"unknown case 'nano_b4'.*nano-b4, .*nano-cpu-b2"):
+        chosen_cases(["nano-b4", "nano_b4"], "auto")
 
 
 def test_a_name_is_the_time_and_fits_a_file_name() -> None:

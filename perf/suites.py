@@ -1,0 +1,104 @@
+"""Suites: named sets of cases, a lane at a time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+from perf.case import Case, Dynamic, Lane, Mode, MultiScale
+from perf.configs import config_names
+
+
+def _main(lane: Lane) -> list[Case]:
+    base = _base(lane)
+    return [base, base.model_copy(update={"compile": True})]
+
+
+def _base(lane: Lane, config: str = "nano") -> Case:
+    return Case(config=config, lane=lane, batch_size=2 if lane == "cpu" else 4)
+
+
+def _compiled(lane: Lane, config: str = "nano") -> Case:
+    """Return the compiled case of a config; on a CPU a capture without Inductor: seconds instead of minutes."""
+    return _with(_base(lane, config), compile=True, backend="eager" if lane == "cpu" else "inductor")
+
+
+def _with(case: Case, **changes: object) -> Case:
+    return Case.model_validate({**case.model_dump(), **changes})
+
+
+def _configs(lane: Lane) -> list[Case]:
+    """Every shipped config compiled; on a GPU the eager twin too, which says when compiling pays back."""
+    compiled = [_compiled(lane, config) for config in config_names()]
+    return compiled if lane == "cpu" else [case for c in compiled for case in (_base(lane, c.config), c)]
+
+
+MULTI_SCALES: tuple[MultiScale, ...] = ("off", "per-batch", "per-sample")
+
+
+def _shapes(lane: Lane) -> list[Case]:
+    """Every combination of the settings that decide which shapes reach the model, over one epoch."""
+    # No worker: the data set draws from this process' random numbers, so that an epoch is the same every time.
+    epoch = _with(_compiled(lane), workers=0, measure="epoch")
+    return [
+        _with(epoch, multi_scale=scale, expanded_scales=expanded, square=square)
+        for scale, expanded, square in itertools.product(MULTI_SCALES, (True, False), (True, False))
+    ]
+
+
+DYNAMICS: tuple[Dynamic, ...] = ("on", "off", "auto")
+MODES: tuple[Mode, ...] = ("default", "reduce-overhead", "max-autotune-no-cudagraphs")
+
+
+def _settings(lane: Lane) -> list[Case]:
+    """What ``torch.compile`` and Dynamo can be told, each on the work of the same compiled step."""
+    base = _compiled(lane)
+    cases = [base, *(_with(base, dynamic=dynamic) for dynamic in DYNAMICS)]
+    cases += [_with(base, suppress_errors=on) for on in (True, False)]
+    cases += [_with(base, capture_scalars=on) for on in (True, False)]
+    inductor = _with(base, backend="inductor")
+    cases += [_with(inductor, mode=mode, dynamic=dynamic) for mode in MODES[1:] for dynamic in _dynamics(lane)]
+    return [*cases, _with(inductor, cuda_graphs=True)]
+
+
+def _dynamics(lane: Lane) -> tuple[Dynamic, ...]:
+    # A cold Inductor compile of the reduced model takes minutes on two cores.
+    return DYNAMICS if lane == "gpu" else ("off",)
+
+
+def _parity(lane: Lane) -> list[Case]:
+    """The compiled step against the eager one: in the precision in use and in fp32."""
+    if lane == "cpu":  # whose precision in use is fp32
+        nano = _with(_base(lane), compile=True, measure="parity")
+        return [nano, *(_with(_compiled(lane, c), backend="aot_eager", measure="parity") for c in config_names())]
+    cases = [_with(_compiled(lane, config), measure="parity") for config in config_names()]
+    return [case for c in cases for case in (c, _with(c, precision="fp32"))]
+
+
+DEFAULT_SUITE = "main"
+_MAKERS: dict[str, Callable[[Lane], list[Case]]] = {
+    DEFAULT_SUITE: _main,
+    "configs": _configs,
+    "shapes": _shapes,
+    "settings": _settings,
+    "parity": _parity,
+}
+SUITES = tuple(_MAKERS)
+LANES: tuple[Lane, ...] = ("gpu", "cpu")
+
+
+def suite(name: str, lane: Lane) -> tuple[Case, ...]:
+    """Return the cases of a suite on one lane.
+
+    Raises:
+        ValueError: no such suite; the message lists the known ones.
+    """
+    if name not in _MAKERS:
+        msg = f"unknown suite {name!r}; known: {', '.join(SUITES)}"
+        raise ValueError(msg)
+    return tuple(dict.fromkeys(_MAKERS[name](lane)))
+
+
+def catalogue() -> dict[str, Case]:
+    """Return every case of every suite by id, in a stable order."""
+    return {case.id: case for name in SUITES for lane in LANES for case in suite(name, lane)}
