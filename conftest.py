@@ -39,6 +39,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--records", type=Path, default=ROOT / "records", metavar="DIR", help="where records go")
     group.addoption("--baselines", type=Path, default=ROOT / "baselines", metavar="DIR", help="what to judge against")
     group.addoption("--gate", metavar="KINDS", help=f"kinds that decide the verdict: {','.join(sorted(GATED))}")
+    group.addoption(
+        "--untimed",
+        action="store_true",
+        help="count only, take no time: xdist workers may then share a GPU",
+    )
     group.addoption("--patch", type=Path, metavar="FILE", help="Python file to import before rfdetr builds the model")
     group.addoption("--run-timeout", type=float, default=3600.0, metavar="SECONDS", help="longest time for one run")
     group.addoption("--session", help="internal: name of the session that a run belongs to")
@@ -69,6 +74,7 @@ def _make_session(config: pytest.Config) -> Session:
         gate=gate,
         patch=option.patch,
         timeout=option.run_timeout,
+        untimed=option.untimed,
     )
 
 
@@ -98,16 +104,16 @@ def _worker_input(config: pytest.Config) -> dict[str, Any]:
 
 
 def _place(config: pytest.Config) -> None:
-    """Give each xdist worker a GPU of its own: two runs on one would time each other."""
+    """Give each xdist worker a GPU of its own: two runs on one would time each other. Counts do not mind."""
     worker = _worker_input(config).get("workerid")
     if worker is None or not gpu_count():
         return
     index = int(worker.removeprefix("gw"))
-    if index >= gpu_count():
-        msg = f"worker {worker} has no GPU of its own: use -n {gpu_count()} or fewer"
+    if index >= gpu_count() and not config.option.untimed:
+        msg = f"worker {worker} has no GPU of its own: use -n {gpu_count()} or fewer, or --untimed"
         raise pytest.UsageError(msg)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpu_count()))))
-    os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[index]
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[index % gpu_count()]
 
 
 @pytest.hookimpl(optionalhook=True)

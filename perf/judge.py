@@ -21,7 +21,7 @@ from perf.gates import (
 )
 from perf.matrix import known_failure
 from perf.pool import by_case, by_signal, common_environment, host, made_with, pooled
-from perf.record import Kind, Record, Signal
+from perf.record import TIMED, Kind, Record, Signal
 from perf.verdicts import (
     WHOLE_CASE,
     CaseVerdict,
@@ -39,7 +39,6 @@ from perf.verdicts import (
 GATED: frozenset[Kind] = frozenset(GATES)
 # The only counts that move with Python's own minor.
 PYTHON_SIGNALS = frozenset({"python_calls", "c_calls"})
-POWER_KINDS: frozenset[Kind] = frozenset({"device", "wall"})
 
 
 class Options(NamedTuple):
@@ -118,7 +117,9 @@ class _Bench(NamedTuple):
         return unproven + [row for row in rows if row.signal not in replaced]
 
     def _gated(self, kind: Kind) -> bool:
-        return kind in GATES and kind in self.options.gate and kind in STORED[self.records[0].case.lane]
+        first = self.records[0]
+        measured = kind not in TIMED or not first.untimed
+        return measured and kind in GATES and kind in self.options.gate and kind in STORED[first.case.lane]
 
     def _row(self, name: str, signals: list[Signal]) -> SignalVerdict:
         now = pooled(signals)
@@ -234,7 +235,7 @@ def incompatibility(baseline: Baseline, base: BaselineSignal, environment: Envir
     pairs: list[tuple[str, object, object]] = [(name, new[name], old.get(name)) for name in versions]
     pairs += [(name, getattr(environment, name), getattr(baseline, name)) for name in ("device", "torch_minor")]
     pairs += [(name, getattr(now, name), getattr(base, name)) for name in ("unit", "direction")]
-    if now.kind in POWER_KINDS:
+    if now.kind in TIMED:
         pairs.append(("power limit (W)", environment.power_limit_w, baseline.power_limit_w))
     return "; ".join(f"{name} {now_has}, the baseline {had}" for name, now_has, had in pairs if now_has != had)
 

@@ -88,9 +88,10 @@ def command_line(order: Order) -> list[str]:
     benchmark = order.stem.with_suffix(".benchmark.json")
     options = ["-q", "-p", "no:cacheprovider", "-o", "filterwarnings=default", f"--benchmark-json={benchmark}"]
     patch = ["--patch", str(order.patch.resolve())] if order.patch else []
+    untimed = ["--untimed"] if order.untimed else []
     told = ["--case", order.case.id, "--one-run", str(order.run), "--session", order.session]
     records = ["--records", str(order.folder.resolve().parent)]
-    return [sys.executable, "-m", "perf.child", str(ONE_RUN), *options, *told, *records, *patch]
+    return [sys.executable, "-m", "perf.child", str(ONE_RUN), *options, *told, *records, *patch, *untimed]
 
 
 # Which convolution ATen takes depends on the number of threads, and with it the cpu lane's counts. One is what every

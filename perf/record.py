@@ -19,6 +19,8 @@ from perf.environment import Environment, GpuState
 SCHEMA_VERSION: Literal[1] = 1
 
 Kind = Literal["count-strict", "count-volume", "device", "wall", "quality", "info"]
+# What depends on the machine's speed and its other work; a run that only counts has none of it.
+TIMED: frozenset[Kind] = frozenset({"device", "wall"})
 Direction = Literal["lower", "higher"]
 Status = Literal["running", "finished", "failed"]
 
@@ -70,7 +72,10 @@ class Signal(_Strict):
 
 
 class Record(_Strict):
-    """One run of one case."""
+    """One run of one case.
+
+    ``untimed``: it only counted. ``evidence`` names files beside the record.
+    """
 
     schema_version: Literal[1] = SCHEMA_VERSION
     case_id: str
@@ -78,6 +83,8 @@ class Record(_Strict):
     session: str
     run: int = Field(ge=0)
     status: Status = "running"
+    untimed: bool = False
+    evidence: list[str] = []
     error: str | None = None
     command: str
     started: datetime = Field(default_factory=lambda: datetime.now(UTC))

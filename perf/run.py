@@ -23,7 +23,7 @@ from perf.probes.step_time import step_time, timed_step
 from perf.probes.trace import capture, without_ops
 from perf.probes.work import aten_ops, call_counts, dispatched_ops
 from perf.progress import Progress
-from perf.record import Record, Signal, write_record
+from perf.record import TIMED, Record, Signal, write_record
 from perf.rfdetr_api import Built, Sample, Stepper, build, fit, steered, validate
 from perf.run_order import MINOR_VARIABLE, Order
 from perf.workload import make_samples
@@ -58,6 +58,7 @@ class Run:
             run=order.run,
             command=order.command,
             environment=_fingerprint(order),
+            untimed=order.untimed,
             gpu_before=environment.gpu_states() if order.case.lane == "gpu" else [],
         )
         self.model: Any = None
@@ -115,9 +116,10 @@ class Run:
     def _probe(self, stepper: Stepper, benchmark: Any) -> None:
         self._add(self._first_step(stepper))
         self._warm_up(stepper)
-        self.progress.say(f"timing {self.plan.timed} steps")
-        self._add([step_time(stepper, benchmark, self.plan.timed)])
-        self._add(peak_memory(stepper))
+        if not self.order.untimed:
+            self.progress.say(f"timing {self.plan.timed} steps")
+            self._add([step_time(stepper, benchmark, self.plan.timed)])
+            self._add(peak_memory(stepper))
         self.progress.say("counting work per step")
         self._add(self._work(stepper))
         # After all steps, so that a recompile in any of them is in it; but before the calls are counted, since
@@ -145,10 +147,11 @@ class Run:
         on_gpu = self.order.case.lane == "gpu"
         capture(stepper)  # thrown away: the first profile of a process loads CUPTI
         first = capture(stepper)
-        more = [without_ops(capture(stepper)) for _ in range(self.plan.profiled - 1)]
+        more = [without_ops(capture(stepper)) for _ in range(0 if self.order.untimed else self.plan.profiled - 1)]
         called = Tally() if self.order.case.compile else dispatched_ops(stepper)
         ops = aten_ops(first, called)
-        return [ops, *gpu_signals([first, *more], sync_lines(stepper))] if on_gpu else [ops]
+        found = [ops, *gpu_signals([first, *more], sync_lines(stepper))] if on_gpu else [ops]
+        return [signal for signal in found if signal.kind not in TIMED or not self.order.untimed]
 
     def _add(self, signals: list[Signal]) -> None:
         self.record.signals.extend(signals)

@@ -20,6 +20,7 @@ class Order:
     ``folder`` is the session's, inside the records folder.
 
     ``patch`` is a Python file executed before rfdetr builds anything, to measure a change without installing it.
+    ``untimed``: count only, since other runs may share the GPU.
     """
 
     case: Case
@@ -27,6 +28,7 @@ class Order:
     run: int
     folder: Path
     patch: Path | None = None
+    untimed: bool = False
 
     @property
     def stem(self) -> Path:
@@ -54,7 +56,7 @@ class Order:
         minor = os.environ.get(MINOR_VARIABLE)
         suite = f"nox -s perf-{minor} --" if minor else "pytest tests/suite"
         patch = f" --patch {shlex.quote(_relative(self.patch))}" if self.patch else ""
-        return f"{suite} --case {self.case.id}{patch}"
+        return f"{suite} --case {self.case.id}{patch}{' --untimed' if self.untimed else ''}"
 
 
 def _relative(path: Path) -> str:

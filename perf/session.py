@@ -62,6 +62,7 @@ class Session:
     gate: tuple[Kind, ...]
     patch: Path | None
     timeout: float
+    untimed: bool = False
 
     def runs_of(self, case: Case) -> int:
         """Return how many runs ``case`` gets."""
@@ -69,7 +70,7 @@ class Session:
 
     def order(self, case: Case, run: int) -> Order:
         """Return the order of one run."""
-        return Order(case=case, session=self.name, run=run, folder=self.folder, patch=self.patch)
+        return Order(case=case, session=self.name, run=run, folder=self.folder, patch=self.patch, untimed=self.untimed)
 
     def records(self, case: Case | None = None) -> list[Record]:
         """Return the session's records so far, of one case or of all; empty where there is none.

@@ -374,3 +374,14 @@ def test_what_is_known_of_compiled_cases_does_not_excuse_an_eager_one() -> None:
 
 def test_a_compiled_case_without_a_fall_back_is_a_stale_expectation() -> None:
     assert on_torch("2.6", proof(), CPU_COMPILED).verdict == "improved"
+
+
+def test_a_run_that_only_counted_is_judged_by_its_counts() -> None:
+    baseline = a_baseline(runs_of(WALL, [100, 101], GPU_EAGER))
+    kernels = a_signal("kernels", 3548, "count-volume")
+    with_counts = a_baseline([a_record([WALL, BUSY, kernels], GPU_EAGER)])
+    case = judge_case([a_record([kernels], GPU_EAGER, untimed=True)], with_counts)
+    assert case.verdict == "pass"
+    assert row(case, "step_time").verdict is None
+    assert judge_case([a_record([kernels], GPU_EAGER)], with_counts).verdict == "failed"
+    assert judge_case([a_record([], GPU_EAGER, untimed=True)], baseline).verdict == "no-baseline"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +128,10 @@ def test_another_torch_than_the_sessions_is_refused(
         Run(order).measure(benchmark)
 
     assert read_record(order.record_path).status == "failed"
+
+
+def test_a_run_that_only_counts_takes_no_time(order: Order, benchmark: Any) -> None:
+    record = Run(replace(order, untimed=True), PLAN).measure(benchmark)
+    assert record.untimed
+    assert [signal.name for signal in record.signals] == [n for n in SIGNALS if n not in ("step_time", "peak_rss")]
+    assert record.command.endswith(" --untimed")
