@@ -213,7 +213,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
     judgement, records = config.stash[JUDGEMENT]
     terminalreporter.section("rfdetr-perf")
-    terminalreporter.write_line(render(judgement, records, terminalreporter._tw.fullwidth))
+    terminalreporter.write_line(render(judgement, records, terminalreporter._tw.fullwidth, config.stash[STASH].folder))
     for nodeid in _Reports.failed:
         terminalreporter.write_line(f"failed, whatever the verdicts say: {nodeid}")
     if records:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from perf.baselines import FOLDER, baseline_path, find_baseline, write_baseline
 from perf.case import find_case
+from perf.compile_matrix import DOCUMENT, STORE
 from perf.expected import expected_cases
 from perf.judge import GATED, Options, judge
 from perf.pool import by_case
@@ -57,6 +58,14 @@ def _parser() -> argparse.ArgumentParser:
     refreshing.add_argument("--allow-dirty", action="store_true", help="accept a source with uncommitted changes")
     refreshing.add_argument("--allow-fewer-runs", action="store_true", help="accept fewer runs than the baseline has")
     refreshing.set_defaults(command=_refresh)
+
+    charting = commands.add_parser("matrix", help="make docs/compile-matrix.md from its store, new records first")
+    charting.add_argument("records", type=Path, nargs="*", metavar="RECORDS", help="folders with *.record.json")
+    charting.add_argument("--store", type=Path, default=STORE, metavar="FILE", help="default: %(default)s")
+    charting.add_argument("--out", type=Path, default=DOCUMENT, metavar="FILE", help="default: %(default)s")
+    charting.add_argument("--steps-per-epoch", type=_positive, metavar="N", help="default: COCO 2017 train's")
+    charting.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file would change")
+    charting.set_defaults(command=_matrix)
 
     listing = commands.add_parser("cases", help="list the known cases")
     listing.set_defaults(command=_cases)
@@ -103,13 +112,13 @@ def _judge(options: argparse.Namespace) -> int:
     if options.json:
         _say(judgement.model_dump_json(indent=1) + "\n")
     else:
-        _print(judgement, records, options.width)
+        _print(judgement, records, options.width, options.records)
     return judgement.exit_code
 
 
 def _report(options: argparse.Namespace) -> int:
     judgement, records = _judged(options)
-    _print(judgement, records, options.width)
+    _print(judgement, records, options.width, options.records)
     return 0
 
 
@@ -141,6 +150,21 @@ def _write(folder: Path, done: Refresh, dry_run: bool) -> str:
     if dry_run:
         return f"not written (--dry-run): {baseline_path(folder, new.device, new.torch_minor, new.case_id)}"
     return f"written: {write_baseline(folder, new)}"
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        msg = f"{text!r} is not a number of steps, 1 or more"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
+
+
+def _matrix(options: argparse.Namespace) -> int:
+    from perf.report.compile_matrix import regenerate
+
+    code, said = regenerate(options.records, options.store, options.out, options.steps_per_epoch, options.check)
+    _say(said)
+    return code
 
 
 def _cases(_options: argparse.Namespace) -> int:
@@ -180,13 +204,13 @@ def _read(options: argparse.Namespace) -> list[Record]:
     return [record for record in records if record.case_id in options.case]
 
 
-def _print(judgement: Judgement, records: Sequence[Record], width: int | None) -> None:
+def _print(judgement: Judgement, records: Sequence[Record], width: int | None, folder: Path) -> None:
     from perf.report.terminal import open_console, print_report
 
     console = open_console(width)
     # rich would end the process by itself when the reader of a pipe stops.
     with console.capture() as shown:
-        print_report(console, judgement, records)
+        print_report(console, judgement, records, folder)
     _say(shown.get())
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from perf.baselines import FOLDER, STORED, Baseline, BaselineSignal, find_baseline
 from perf.environment import Environment
+from perf.errors import error_line
 from perf.gates import (
     DEVICE_FLOOR,
     GATES,
@@ -282,9 +283,10 @@ def failed_run(record: Record) -> SignalVerdict:
 
 
 def last_line(record: Record) -> str:
-    """Return the last line of a failed record's error, or that there is none."""
-    lines = (record.error or "").strip().splitlines()
-    return lines[-1] if lines else f"no error was recorded; its status is {record.status!r}: was it killed?"
+    """Return the line of a failed record's error that says what it was, or that there is none."""
+    if not (record.error or "").strip():
+        return f"no error was recorded; its status is {record.status!r}: was it killed?"
+    return error_line(record.error)
 
 
 def _pins_in_force(record: Record) -> str:

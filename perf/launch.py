@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from perf.case import Lane
+from perf.errors import error_line
+from perf.evidence import left_behind, trace_environment
 from perf.progress import Follower
 from perf.record import Record, read_record, write_record
 from perf.run_order import Order
@@ -48,7 +49,7 @@ def run_in_fresh_process(order: Order, tell: Callable[[str], None], timeout: flo
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=ROOT,
-            env=_environment(order.case.lane),
+            env=_environment(order),
             start_new_session=True,
         )
         problem = ""
@@ -99,11 +100,12 @@ def command_line(order: Order) -> list[str]:
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
-def _environment(lane: Lane) -> dict[str, str]:
+def _environment(order: Order) -> dict[str, str]:
     # pytest-benchmark refuses to measure where it believes xdist spreads tests; the child is alone.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     # Set iteration order reaches Python call counts.
-    return {**kept, "PYTHONHASHSEED": "0", **(_ONE_THREAD if lane == "cpu" else {})}
+    threads = _ONE_THREAD if order.case.lane == "cpu" else {}
+    return {**kept, "PYTHONHASHSEED": "0", **threads, **trace_environment(order.stem, order.case.compile)}
 
 
 def _follow(process: subprocess.Popen[bytes], follower: Follower, tell: Callable[[str], None], timeout: float) -> str:
@@ -147,9 +149,9 @@ def _finished_record(order: Order, problem: str) -> Record:
         return record
     record.error = "\n".join(filter(None, [record.error, "" if record.status == "failed" else problem]))
     record.status = "failed"
+    record.evidence = left_behind(order.stem)
     write_record(order.record_path, record)
-    last = (record.error or "ended in mid-run").strip().splitlines()[-1]
-    msg = f"{last}\nrecord: {order.record_path}\nlog: {order.log_path}"
+    msg = f"{error_line(record.error)}\nrecord: {order.record_path}\nlog: {order.log_path}"
     raise RunFailed(msg, record)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perf import environment
+from perf.evidence import Evidence, collecting
 from perf.probes import compilation
 from perf.probes.memory import peak_memory
 from perf.probes.parts import Tally
@@ -62,6 +63,7 @@ class Run:
             gpu_before=environment.gpu_states() if order.case.lane == "gpu" else [],
         )
         self.model: Any = None
+        self.evidence = Evidence(order.stem, self.record)
         self._write()
 
     def measure(self, benchmark: Any) -> Record:
@@ -71,7 +73,8 @@ class Run:
         with the traceback, and is raised again.
         """
         try:
-            self._measure(benchmark)
+            with collecting(self.evidence):
+                self._measure(benchmark)
         except BaseException:
             self.record.error = traceback.format_exc()
             self._keep_compilation()
@@ -109,9 +112,11 @@ class Run:
     def _validate(self, built: Built, samples: list[Sample]) -> None:
         """Compile what the validation loop runs, over two batches so that a recompile for the second is seen."""
         compilation.forget()
+        self.evidence.resume()
         with self.progress.during("compiling (validation)", compilation.progress):
             self.record.adaptations += validate(built, samples, batches=2)
         self._add(compilation.evaluation_signals())
+        self.evidence.take("validation")
 
     def _probe(self, stepper: Stepper, benchmark: Any) -> None:
         self._add(self._first_step(stepper))
@@ -125,6 +130,7 @@ class Run:
         # After all steps, so that a recompile in any of them is in it; but before the calls are counted, since
         # Dynamo takes the profile function's own frames for frames to compile.
         self._add(compilation.signals(stepper.built.module.model))
+        self.evidence.take("the training steps")
         self._add(call_counts(stepper))
 
     def _first_step(self, stepper: Stepper) -> list[Signal]:

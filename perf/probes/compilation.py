@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 from perf.probes.parts import Tally
-from perf.probes.source import is_user_code, short_path, without_line
+from perf.probes.source import is_user_code, short_path, without_folders, without_line
 from perf.record import Signal
 
 # Frames are few, but a multi-scale case recompiles many times; Dynamo keeps 64 by itself.
@@ -136,7 +136,7 @@ def _breaks(total: int) -> Signal:
     tally = Tally()
     for entry in graph_break_reasons:
         frame = _user_summary(entry.user_stack)
-        place = f" in {short_path(frame.filename)}:{frame.name}" if frame else ""
+        place = f" in {short_path(frame.filename)}:{without_line(frame.name)}" if frame else ""
         tally.add(f"{_first_line(entry.reason)}{place}", _at(frame.filename, frame.lineno) if frame else None)
     return _strict("graph_breaks", "breaks", total, tally)
 
@@ -183,8 +183,12 @@ def _at(filename: str | None, line: int | None) -> str | None:
 
 
 def _first_line(text: str | None) -> str:
-    """Return the first line of ``text`` without object addresses, which differ from run to run."""
-    return re.sub(r" at 0x[0-9a-f]+", "", (text or "").strip().split("\n")[0])
+    """Return the first line of ``text`` without what differs from run to run or from machine to machine.
+
+    That is the addresses of objects, and the folders that lead to an installed file.
+    """
+    first = (text or "").strip().split("\n")[0]
+    return without_folders(re.sub(r" at 0x[0-9a-f]+", "", first))
 
 
 def _cache_signals(counters: Any) -> list[Signal]:

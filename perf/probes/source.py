@@ -89,6 +89,11 @@ def without_hash(name: str) -> str:
     return re.sub(r"\bc[a-z2-7]{51}\b", "inductor", name)
 
 
+def without_folders(told: str) -> str:
+    """Return ``told`` without the folders of this machine that lead to an installed file."""
+    return re.sub(r"/[^\s'\"()]*?/(site|dist)-packages/", "", told)
+
+
 def without_line(function: str) -> str:
     """Return the name of a function that Dynamo resumes after a graph break without the line number in it."""
     return re.sub(r"torch_dynamo_resume_in_(.*)_at_\d+$", r"\1 (resumed)", function)

@@ -6,8 +6,10 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perf.evidence import links
 from perf.gates import interval_text
 from perf.record import Record
 from perf.refresh import Change
@@ -51,17 +53,17 @@ def open_console(width: int | None = None) -> Console:
     return Console(width=width or (None if fixed else LOG_WIDTH))
 
 
-def render(judgement: Judgement, records: Sequence[Record], width: int = LOG_WIDTH) -> str:
+def render(judgement: Judgement, records: Sequence[Record], width: int = LOG_WIDTH, folder: Path | None = None) -> str:
     """Return the report as plain text, ``width`` columns wide where names and numbers allow it."""
     from rich.console import Console
 
     text = io.StringIO()
-    print_report(Console(file=text, width=width, color_system=None, force_terminal=False), judgement, records)
+    print_report(Console(file=text, width=width, color_system=None, force_terminal=False), judgement, records, folder)
     return text.getvalue()
 
 
-def print_report(console: Console, judgement: Judgement, records: Sequence[Record]) -> None:
-    """Print the report to ``console``."""
+def print_report(console: Console, judgement: Judgement, records: Sequence[Record], folder: Path | None = None) -> None:
+    """Print the report to ``console``; with the ``folder`` of the records, where the evidence lies too."""
     _line(console, judgement.summary, style="bold")
     for line in _settings(records):
         _line(console, line)
@@ -70,7 +72,7 @@ def print_report(console: Console, judgement: Judgement, records: Sequence[Recor
         _print_table(console, rows)
     for case in sorted(judgement.cases, key=lambda case: SEVERITY.index(case.verdict)):
         _print_case(console, case)
-    for line in _remarks(records):
+    for line in [*_remarks(records), *(links(records, folder) if folder else [])]:
         _line(console, line)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from perf.case import Lane
 from perf.session import gpu_count
 from perf.suites import suite
 
@@ -47,7 +48,7 @@ def _seconds(ids: list[str], folder: Path, *arguments: str) -> float:
 
 
 def test_several_workers_are_faster_than_one(request: pytest.FixtureRequest, tmp_path: Path, capsys: Any) -> None:
-    lane = "gpu" if gpu_count() else "cpu"
+    lane: Lane = "gpu" if gpu_count() else "cpu"
     compiled = [case.id for case in suite("configs", lane) if case.compile]
     ids = request.config.option.case or compiled[: 14 if lane == "gpu" else 2]
     one = _seconds(ids, tmp_path / "one")

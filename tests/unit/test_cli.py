@@ -237,3 +237,24 @@ def test_cases_lists_every_case(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == ["suite main, gpu lane", "  nano-b4", "  nano-b4-compile"]
     assert {line.strip() for line in lines if line.startswith(" ")} == set(catalogue())
+
+
+def test_matrix_takes_records_into_its_store_and_says_when_the_document_is_stale(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.record(*proof(), case=CPU_COMPILED)
+    store, out = tmp_path / "docs" / "m.jsonl", tmp_path / "docs" / "m.md"
+    files = ["--store", str(store), "--out", str(out)]
+    assert main(["matrix", str(bench.records), *files]) == 0
+    assert capsys.readouterr().out == f"{store}: written\n{out}: written\n"
+    assert main(["matrix", "--check", *files]) == 0
+    out.write_text(out.read_text() + "by hand")
+    assert main(["matrix", "--check", *files]) == 1
+    assert f"{out}: not what the store gives" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("steps", ["0", "-1", "many"])
+def test_an_epoch_has_a_number_of_steps(steps: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["matrix", "--steps-per-epoch", steps])
+    assert "is not a number of steps, 1 or more" in capsys.readouterr().err

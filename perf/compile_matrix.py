@@ -1,0 +1,318 @@
+"""The compile matrix: which config compiles on which rfdetr release and torch minor, and whether it pays.
+
+Records -> rows of the committed store, one line of JSON each. :mod:`perf.report.compile_matrix` makes the document
+from the store alone, so that it can be made, and checked, where no record is.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from perf.case import Backend, Case, Lane
+from perf.environment import Environment
+from perf.errors import error_line
+from perf.probes.source import without_folders
+from perf.record import Finite, Part, Record, explain, parse_json
+from perf.report.humanize import seconds
+
+STORE = Path("docs/compile-matrix.jsonl")
+DOCUMENT = Path("docs/compile-matrix.md")
+
+Outcome = Literal["eager", "compiled", "fell back", "not compiled", "raised", "cannot be imported"]
+Cache = Literal["cold", "warm", "none"]
+# Worst last: what stands for runs that differ.
+OUTCOMES: tuple[Outcome, ...] = ("eager", "compiled", "fell back", "not compiled", "raised", "cannot be imported")
+
+# On these the runs of a row must agree.
+COUNTS = ("frames", "model_frames", "frames_failed", "graphs", "graph_breaks", "recompiles")
+EVALUATION = ("eval_frames", "eval_frames_failed", "eval_graphs", "eval_graph_breaks", "eval_recompiles")
+PARITY = ("parity_mismatches", "parity_ties")
+_TOLD = (*COUNTS, *EVALUATION, *PARITY)
+_REASONS = ("frames_failed", "graph_breaks", "recompiles", "eval_graph_breaks", "eval_recompiles", "eval_frames_failed")
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class First(_Model):
+    """The first step: seconds, median over ``runs`` runs, measured on ``date``."""
+
+    seconds: Finite
+    runs: int = Field(ge=1)
+    date: datetime.date
+
+
+class Row(_Model):
+    """What is known of one case on one device with one torch minor and one rfdetr.
+
+    ``rfdetr`` is the version, with where it came from unless that is the release. ``eager`` is the id of the same case
+    without compile. ``first`` is keyed by what Inductor's cache held: ``cold``, ``warm``, or ``none`` where it was not
+    asked. ``step_seconds`` is the median of the runs' own medians. ``differing`` says on what the runs disagree.
+    """
+
+    case_id: str
+    device: str
+    torch_minor: str = Field(pattern=r"^\d+\.\d+$")
+    rfdetr: str
+    config: str
+    lane: Lane
+    batch: int = Field(ge=1)
+    backend: Backend
+    eager: str
+    torch: str
+    transformers: str | None
+    python: str
+    outcome: Outcome
+    why: str = ""
+    runs: int = Field(ge=1)
+    differing: list[str] = []
+    counts: dict[str, Finite] = {}
+    reasons: dict[str, list[Part]] = {}
+    first: dict[Cache, First] = {}
+    step_seconds: Finite | None = None
+    suite_commit: str | None
+    measured: datetime.datetime
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What a newer row of replaces this one."""
+        return (self.case_id, self.device, self.torch_minor, self.rfdetr)
+
+
+def rows_of(records: Iterable[Record]) -> list[Row]:
+    """Return the rows that the records make; of a key's records those of its newest session count.
+
+    A patched rfdetr is nobody's release, and makes none.
+    """
+    groups: dict[tuple[str, ...], list[Record]] = {}
+    for record in records:
+        if "patched by" not in record.environment.rfdetr_source:
+            groups.setdefault(_key(record), []).append(record)
+    return merged([], [_row(runs) for group in groups.values() for runs in _sessions(group)])
+
+
+def _key(record: Record) -> tuple[str, ...]:
+    found = record.environment
+    return (record.case_id, found.device, found.torch_minor, rfdetr_name(found))
+
+
+def rfdetr_name(environment: Environment) -> str:
+    """Return the version of rfdetr, and where it came from unless it is the release of that version."""
+    version, source = environment.rfdetr, environment.rfdetr_source
+    changed = " with uncommitted changes" if environment.rfdetr_dirty and "patched" not in source else ""
+    commit = f" at {environment.rfdetr_commit[:9]}" if environment.rfdetr_commit else ""
+    return version if source == f"release {version}" else f"{version} ({source}{commit}{changed})"
+
+
+def _sessions(records: Sequence[Record]) -> list[list[Record]]:
+    """Return the records by session, the oldest session first."""
+    sessions: dict[str, list[Record]] = {}
+    for record in sorted(records, key=lambda record: record.started):
+        sessions.setdefault(record.session, []).append(record)
+    return list(sessions.values())
+
+
+def merged(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
+    """Return the rows by key, the last measured of each.
+
+    A time that the later row has none of, of a first step with a cold cache say, is taken over, if torch is the same.
+    """
+    rows: dict[tuple[str, ...], Row] = {}
+    for row in (*old, *new):
+        before = rows.get(row.key)
+        rows[row.key] = row if before is None else _replaced(before, row)
+    return [rows[key] for key in sorted(rows, key=_order)]
+
+
+def _replaced(before: Row, row: Row) -> Row:
+    older, newer = (row, before) if row.measured < before.measured else (before, row)
+    if older.torch != newer.torch or newer.outcome not in ("eager", "compiled"):
+        return newer
+    first = dict(sorted({**older.first, **newer.first}.items()))
+    step = older.step_seconds if newer.step_seconds is None else newer.step_seconds
+    return newer.model_copy(update={"first": first, "step_seconds": step})
+
+
+def _order(key: tuple[str, ...]) -> tuple[object, ...]:
+    case_id, device, minor, rfdetr = key
+    return (device, version_key(rfdetr), version_key(minor), case_id)
+
+
+def version_key(text: str) -> tuple[tuple[int, ...], str]:
+    """Return what sorts versions as versions: 2.9 before 2.14."""
+    found = re.match(r"[\d.]*\d", text)
+    return (tuple(int(part) for part in found[0].split(".") if part) if found else (), text)
+
+
+def _row(runs: Sequence[Record]) -> Row:
+    last = runs[-1]
+    found, case = last.environment, last.case
+    outcomes = [outcome(record) for record in runs]
+    worst = max(outcomes, key=lambda pair: OUTCOMES.index(pair[0]))
+    compared = [record for record in runs if record.status == "finished"] or list(runs)
+    told = next((record for record in reversed(compared) if record.signals), compared[-1])
+    return Row(
+        case_id=last.case_id,
+        device=found.device,
+        torch_minor=found.torch_minor,
+        rfdetr=rfdetr_name(found),
+        config=case.config,
+        lane=case.lane,
+        batch=case.batch_size * case.devices,
+        backend=case.backend,
+        eager=eager_twin(case).id,
+        torch=found.torch,
+        transformers=found.transformers,
+        python=found.python,
+        outcome=worst[0],
+        why=worst[1],
+        runs=len(runs),
+        differing=_differing(compared, [name for name, _ in outcomes]),
+        counts={name: signal.value for name in _TOLD if (signal := told.signal(name))},
+        reasons={name: parts for name in _REASONS if (parts := _parts(told, name))},
+        first=_first(compared),
+        step_seconds=_median(filter(None, (_seconds(record, "step_time") for record in compared))),
+        suite_commit=_commit(found),
+        measured=_last_start(runs),
+    )
+
+
+def eager_twin(case: Case) -> Case:
+    """Return the same work without compile."""
+    kept = {name: getattr(case, name) for name in Case.model_fields}
+    defaults = {name: Case.model_fields[name].default for name in _COMPILE_ONLY}
+    return Case.model_validate({**kept, **defaults})
+
+
+_COMPILE_ONLY = (
+    *("compile", "backend", "dynamic", "mode", "suppress_errors", "capture_scalars", "cuda_graphs"),
+    "measure",
+)
+
+
+def _commit(environment: Environment) -> str | None:
+    commit = environment.suite_commit
+    return f"{commit[:9]}{' with changes' if environment.suite_dirty else ''}" if commit else None
+
+
+def outcome(record: Record) -> tuple[Outcome, str]:
+    """Return what became of a case in one run, and why: which frames fell back, or the error's last line."""
+    if record.status != "finished":
+        last = error_line(record.error)
+        imported = re.match(r"(ImportError|ModuleNotFoundError)\b", last)
+        return ("cannot be imported" if imported else "raised", last)
+    if not record.case.compile:
+        return "eager", ""
+    values = {name: signal.value for name in COUNTS if (signal := record.signal(name))}
+    # A record of before there was model_frames has frames alone.
+    if not values.get("model_frames", values.get("frames")):
+        return "not compiled", f"{values.get('frames', 0):.0f} frames, none of them the model's own forward"
+    if values.get("frames_failed"):
+        return "fell back", "; ".join(part.name for part in _parts(record, "frames_failed"))
+    return "compiled", ""
+
+
+def _parts(record: Record, name: str) -> list[Part]:
+    signal = record.signal(name)
+    parts = signal.parts if signal else []
+    return [part.model_copy(update={"name": without_folders(part.name)}) for part in parts]
+
+
+def _differing(runs: Sequence[Record], outcomes: Sequence[str]) -> list[str]:
+    """Return a line for each count, and for the outcome, in which the runs differ."""
+    seen: dict[str, list[str]] = {"outcome": list(dict.fromkeys(outcomes))}
+    for name in _TOLD:
+        values = (record.signal(name) for record in runs)
+        seen[name] = list(dict.fromkeys("none" if value is None else f"{value.value:g}" for value in values))
+    return [f"{name}: {' or '.join(values)}" for name, values in seen.items() if len(values) > 1]
+
+
+def _last_start(runs: Sequence[Record]) -> datetime.datetime:
+    return max(record.started for record in runs).astimezone(datetime.UTC).replace(microsecond=0)
+
+
+def _first(runs: Sequence[Record]) -> dict[Cache, First]:
+    kinds: dict[Cache, list[float]] = {}
+    for record in runs:
+        value = _seconds(record, "first_step")
+        if value is not None:
+            kinds.setdefault(cache_state(record), []).append(value)
+    date = _last_start(runs).date()
+    return {kind: First(seconds=median(values), runs=len(values), date=date) for kind, values in sorted(kinds.items())}
+
+
+def cache_state(record: Record) -> Cache:
+    """Return whether Inductor's cache was cold, warm, or not asked: one graph that had to be compiled is cold."""
+    hits, misses = record.signal("inductor_cache_hits"), record.signal("inductor_cache_misses")
+    if misses is not None and misses.value:
+        return "cold"
+    return "warm" if hits is not None and hits.value else "none"
+
+
+def _seconds(record: Record, name: str) -> float | None:
+    signal = None if record.untimed else record.signal(name)
+    return seconds(signal.value, signal.unit) if signal else None
+
+
+def _median(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return median(found) if found else None
+
+
+def read_store(path: Path) -> list[Row]:
+    """Return the rows of the store; none where there is no such file.
+
+    Raises:
+        ValueError: a line is malformed, or a key comes twice; names the file and the line.
+    """
+    if not path.exists():
+        return []
+    rows: dict[tuple[str, ...], Row] = {}
+    for count, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            row = Row.model_validate(parse_json(line))
+            _reject_second(row, rows)
+        except ValueError as error:
+            raise ValueError(explain(Path(f"{path}:{count}"), _short(error))) from error
+        rows[row.key] = row
+    return list(rows.values())
+
+
+def _short(error: ValueError) -> Exception:
+    """Return json's complaint without its own count of lines, which is of the one line; pydantic's as it is."""
+    return (
+        error if isinstance(error, ValidationError) else ValueError(re.sub(r": line 1 (column)", r", \1", str(error)))
+    )
+
+
+def _reject_second(row: Row, rows: Mapping[tuple[str, ...], Row]) -> None:
+    if row.key in rows:
+        msg = f"a second row for {', '.join(row.key)}"
+        raise ValueError(msg)
+
+
+def store_text(rows: Iterable[Row]) -> str:
+    """Return the store with these rows: sorted, one line each."""
+    ordered = sorted(rows, key=lambda row: _order(row.key))
+    dumped = (row.model_dump(mode="json", exclude_defaults=True) for row in ordered)
+    return "".join(f"{json.dumps(values, ensure_ascii=False, allow_nan=False)}\n" for values in dumped)
+
+
+def pay_back(row: Row, eager: Row | None, cache: Cache) -> float | None:
+    """Return after how many steps compiling has paid back: infinity for never, None where a time is missing."""
+    if eager is None or cache not in row.first or "none" not in eager.first:
+        return None
+    if row.step_seconds is None or eager.step_seconds is None:
+        return None
+    lost, won = row.first[cache].seconds - eager.first["none"].seconds, eager.step_seconds - row.step_seconds
+    return 0 if lost <= 0 <= won else math.ceil(lost / won) if won > 0 else math.inf

@@ -1,0 +1,341 @@
+"""The compile matrix as a document: Markdown, from the rows of the store alone."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from perf.compile_matrix import (
+    EVALUATION,
+    Cache,
+    Row,
+    merged,
+    pay_back,
+    read_store,
+    rows_of,
+    store_text,
+    version_key,
+)
+from perf.configs import KNOWN
+from perf.matrix import DEFAULT_MINOR, DEFAULT_RFDETR, MATRIX, RELEASES, KnownFailure, known_failure
+from perf.record import read_records, write_atomically
+from perf.report.humanize import number, printable
+
+
+def regenerate(
+    records: Sequence[Path], store: Path, out: Path, steps_per_epoch: int | None = None, check: bool = False
+) -> tuple[int, str]:
+    """Merge the records below ``records`` into the store and write the document; return exit code and what to say.
+
+    With ``check`` nothing is written, and the code is 1 where a file would change.
+
+    Raises:
+        ValueError: a record or the store cannot be used, or there is no record; names the file, and the store's line.
+    """
+    rows = read_store(store)
+    found = [record for path in records for record in read_records(path)]
+    rows = merged(rows, rows_of(found))
+    files = {store: store_text(rows), out: document(rows, steps_per_epoch)}
+    stale = [path for path, text in files.items() if not _holds(path, text)]
+    if check:
+        said = [f"{path}: not what the store gives; make it anew: rfdetr-perf matrix" for path in stale]
+        return int(bool(stale)), "".join(f"{line}\n" for line in said)
+    for path in stale:
+        write_atomically(path, files[path])
+    return 0, "".join(f"{path}: {'written' if path in stale else 'nothing changes'}\n" for path in files)
+
+
+def _holds(path: Path, text: str) -> bool:
+    return (path.read_text(encoding="utf-8") if path.exists() else "") == text
+
+
+COCO_IMAGES = 118287
+NOT_RUN = "not run"
+KNOWN_BAD = "known not to work"
+
+_INTRO = """\
+# Compile matrix
+
+What `torch.compile` makes of RF-DETR's training step: rfdetr release x torch minor x config, as measured. Made from
+[compile-matrix.jsonl](compile-matrix.jsonl) by
+
+    rfdetr-perf matrix [RECORDS ...]
+
+which takes the rows of new records into that file first. Do not edit by hand: `rfdetr-perf matrix --check` fails then.
+
+- *compiled*: the model's own forward was compiled and no frame fell back. *fell back*: a frame failed and ran eagerly.
+  *not compiled*: compile was on, and the model's forward ran eagerly all the same. *raised*: the run ended with an
+  error. *not run*: nobody has measured it yet.
+- Numbers of graphs and breaks are of the training steps of one run, those under *evaluation* are what the validation
+  loop adds: graphs / breaks / recompiles.
+- First step: *cold* and *warm* say whether Inductor had to compile a graph or found all of them in its cache; with
+  another backend no code is generated, and the time is that of capturing.
+- Compiling *pays back* after (first step compiled - first step eager) / (step eager - step compiled) steps. {epochs}
+  These are wall times, which differ between sessions and machines more than within one.
+"""
+
+
+def document(rows: Sequence[Row], steps_per_epoch: int | None = None) -> str:
+    """Return the document: Markdown, from the rows alone. An epoch is COCO's unless ``steps_per_epoch`` is given."""
+    if steps_per_epoch is None:
+        epochs = f"An epoch is\n  COCO 2017 train's: {COCO_IMAGES} images over the batch size, rounded up."
+    else:
+        epochs = f"An epoch has\n  {steps_per_epoch} steps."
+    intro = _INTRO.replace("{epochs}", epochs)
+    devices = sorted({row.device for row in rows})
+    parts = [_device([row for row in rows if row.device == device], steps_per_epoch) for device in devices]
+    return "\n".join([intro, *(parts or ["Nothing has been measured yet.\n"]), _not_working(rows)])
+
+
+def _device(rows: Sequence[Row], steps_per_epoch: int | None) -> str:
+    compiled = [row for row in rows if _compiles(row)]
+    blocks = [f"## On {code(rows[0].device)}\n"]
+    blocks += [_releases(case_id, compiled) for case_id in _charted(compiled)]
+    pairs = sorted({(row.rfdetr, row.torch_minor) for row in rows}, key=_newest, reverse=True)
+    by_pair = [_pair(pair, [row for row in rows if _pair_of(row) == pair], steps_per_epoch) for pair in pairs]
+    blocks += [
+        by_pair[0],
+        *(_fold(_pair_name(pair), block) for pair, block in zip(pairs[1:], by_pair[1:], strict=True)),
+    ]
+    return "\n".join([*blocks, *_details(rows)])
+
+
+def _fold(summary: str, block: str) -> str:
+    """Return a block that a reader opens by its summary, which is plain text."""
+    return f"<details><summary><code>{html.escape(printable(summary))}</code></summary>\n\n{block}\n</details>\n"
+
+
+def _pair_name(pair: tuple[str, str]) -> str:
+    return f"rfdetr {pair[0]}, torch {pair[1]}"
+
+
+def _compiles(row: Row) -> bool:
+    return row.case_id != row.eager
+
+
+def _pair_of(row: Row) -> tuple[str, str]:
+    return (row.rfdetr, row.torch_minor)
+
+
+def _newest(pair: tuple[str, str]) -> tuple[object, ...]:
+    rfdetr, minor = pair
+    # What is measured unless asked otherwise comes first.
+    return (rfdetr == DEFAULT_RFDETR, minor == DEFAULT_MINOR, version_key(rfdetr), version_key(minor))
+
+
+def _charted(rows: Sequence[Row]) -> list[str]:
+    """Return the cases worth a chart of releases: those measured with several, else the plainest of Nano."""
+    pairs: dict[str, set[tuple[str, str]]] = {}
+    for row in rows:
+        pairs.setdefault(row.case_id, set()).add(_pair_of(row))
+    several = sorted(case_id for case_id, found in pairs.items() if len(found) > 1)
+    nano = sorted((row.case_id for row in rows if row.config == "nano"), key=lambda case_id: (len(case_id), case_id))
+    return several or nano[:1]
+
+
+def _releases(case_id: str, rows: Sequence[Row]) -> str:
+    """Return the chart of one case: torch minors down, rfdetr releases across."""
+    found = {_pair_of(row): row for row in rows if row.case_id == case_id}
+    releases = sorted({*RELEASES, *(rfdetr for rfdetr, _ in found)}, key=version_key)
+    minors = sorted({*MATRIX, *(minor for _, minor in found)}, key=version_key)
+    lines = [[minor, *(_chart_cell(found.get((rfdetr, minor)), minor) for rfdetr in releases)] for minor in minors]
+    heading = f"### {code(case_id)}, by rfdetr release (across) and torch minor (down)\n"
+    return "\n".join(
+        [heading, "Graphs / graph breaks of what compiled.\n", table(["torch", *map(text, releases)], lines)]
+    )
+
+
+def _chart_cell(row: Row | None, minor: str) -> str:
+    if row is None:
+        return KNOWN_BAD if known_failure(minor, compiled=False) else NOT_RUN
+    numbers = f" {_count(row, 'graphs')} / {_count(row, 'graph_breaks')}" if "graphs" in row.counts else ""
+    return f"{row.outcome}{numbers}{', runs differ' if row.differing else ''}"
+
+
+def _count(row: Row, name: str) -> str:
+    return f"{row.counts[name]:g}" if name in row.counts else "-"
+
+
+def _pair(pair: tuple[str, str], rows: Sequence[Row], steps_per_epoch: int | None) -> str:
+    with_what = dict.fromkeys(f"torch {r.torch}, transformers {r.transformers}, Python {r.python}" for r in rows)
+    compiled = [row for row in rows if _compiles(row)]
+    eager = {row.case_id: row for row in rows if not _compiles(row)}
+    blocks = [
+        f"### Configs with {text(_pair_name(pair))}\n",
+        f"Measured with {text('; '.join(with_what))}.\n",
+        _configs(compiled),
+    ]
+    paying = [_paying(row, eager.get(row.eager), steps_per_epoch) for row in compiled if row.backend == "inductor"]
+    return "\n".join([*blocks, table(_PAYING, paying)] if paying else blocks)
+
+
+_CONFIGS = (
+    *("config", "case", "outcome", "frames", "graphs", "breaks", "recompiles", "evaluation"),
+    *("first step", "parity", "runs", "measured"),
+)
+
+
+def _configs(rows: Sequence[Row]) -> str:
+    """Return the table of every case, and the shipped configs of which none was run."""
+    rank = {name: place for place, name in enumerate(KNOWN)}
+    last = len(rank)
+    ordered = sorted(rows, key=lambda r: (rank.get(r.config, last), r.config, len(r.case_id), r.case_id))
+    missing = [name for name in KNOWN if name not in {row.config for row in rows}]
+    rest = [[", ".join(missing), *[NOT_RUN] * (len(_CONFIGS) - 1)]] if missing else []
+    return table(_CONFIGS, [*map(_config, ordered), *rest])
+
+
+def _config(row: Row) -> list[str]:
+    counted = [_count(row, name) for name in ("frames", "graphs", "graph_breaks", "recompiles")]
+    why = f": {code(row.why)}" if row.why else ""
+    runs = f"{row.runs}{', which differ in ' + text('; '.join(row.differing)) if row.differing else ''}"
+    measured = f"{row.measured:%Y-%m-%d}{', ' + text(row.suite_commit) if row.suite_commit else ''}"
+    seen = [*counted, _evaluation(row), _first_steps(row), _parity(row)]
+    return [text(row.config), code(row.case_id), f"{row.outcome}{why}", *seen, runs, measured]
+
+
+def _evaluation(row: Row) -> str:
+    if not any(name in row.counts for name in EVALUATION):
+        return NOT_RUN
+    numbers = " / ".join(_count(row, name) for name in ("eval_graphs", "eval_graph_breaks", "eval_recompiles"))
+    failed = row.counts.get("eval_frames_failed", 0)
+    return f"{numbers}{f', {failed:g} frames fell back' if failed else ''}"
+
+
+def _parity(row: Row) -> str:
+    if "parity_mismatches" not in row.counts:
+        return NOT_RUN
+    return f"{_count(row, 'parity_mismatches')} mismatches, {_count(row, 'parity_ties')} ties"
+
+
+def _first_steps(row: Row) -> str:
+    if not row.first:
+        return NOT_RUN
+    words = {"cold": "cold ", "warm": "warm ", "none": ""}
+    return ", ".join(f"{words[cache]}{_time(first.seconds)}" for cache, first in row.first.items())
+
+
+_PAYING = ("case", "first step: eager", "cold", "warm", "step: eager", "compiled", "pays back: cold", "warm")
+_CACHES: tuple[Cache, ...] = ("cold", "warm")
+
+
+def _paying(row: Row, eager: Row | None, steps_per_epoch: int | None) -> list[str]:
+    before = eager.first.get("none") if eager else None
+    first = [before, *(row.first.get(cache) for cache in _CACHES)]
+    steps = [eager.step_seconds if eager else None, row.step_seconds]
+    times = [_time(value) for value in (*(found.seconds if found else None for found in first), *steps)]
+    return [code(row.case_id), *times, *(_pays(row, eager, cache, steps_per_epoch) for cache in _CACHES)]
+
+
+def _time(value: float | None) -> str:
+    return NOT_RUN if value is None else number(value, "wall", "s")
+
+
+def _pays(row: Row, eager: Row | None, cache: Cache, steps_per_epoch: int | None) -> str:
+    """Return after how many steps, and epochs, a compiled run has overtaken an eager one, in words."""
+    steps = pay_back(row, eager, cache)
+    if steps is None:
+        return NOT_RUN
+    if math.isinf(steps):
+        return "never: the step is not faster"
+    epoch = steps_per_epoch or math.ceil(COCO_IMAGES / row.batch)
+    return f"{steps:g} steps ({steps / epoch:.2g} epochs)"
+
+
+_TITLES = {
+    "frames_failed": "frames that fell back",
+    "graph_breaks": "graph breaks",
+    "recompiles": "recompiles",
+    "eval_frames_failed": "frames that fell back in evaluation",
+    "eval_graph_breaks": "graph breaks in evaluation",
+    "eval_recompiles": "recompiles in evaluation",
+}
+
+
+def _details(rows: Sequence[Row]) -> list[str]:
+    """Return what the counts are made of, folded; cases that say the same share it."""
+    shared: dict[tuple[str, str], list[Row]] = {}
+    for row in sorted(rows, key=lambda row: _newest(_pair_of(row)), reverse=True):
+        for name, parts in row.reasons.items():
+            same = json.dumps([part.model_dump(mode="json") for part in parts])
+            shared.setdefault((name, same), []).append(row)
+    order = list(_TITLES)
+    return [
+        _folded(name, found) for (name, _), found in sorted(shared.items(), key=lambda item: order.index(item[0][0]))
+    ]
+
+
+def _folded(name: str, rows: Sequence[Row]) -> str:
+    parts = rows[0].reasons[name]
+    total = sum(part.value for part in parts)
+    lines = [[f"{part.value:g}", code(part.name), ", ".join(map(code, part.where)) or "-"] for part in parts]
+    return _fold(f"{_TITLES[name]} ({total:g}): {'; '.join(_grouped(rows))}", table(("number", "what", "where"), lines))
+
+
+def _grouped(rows: Sequence[Row]) -> list[str]:
+    """Return the rows in words, the cases of one rfdetr and torch together."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        groups.setdefault(_pair_of(row), []).append(row.case_id)
+    return [f"{', '.join(cases)} ({_pair_name(pair)})" for pair, cases in groups.items()]
+
+
+def _not_working(rows: Sequence[Row]) -> str:
+    """Return what is known not to work, seen or not, and what was seen not to work without being known."""
+    failures = [(minor, pins.known_failure) for minor, pins in MATRIX.items() if pins.known_failure]
+    known = [_known(minor, failure, [row for row in rows if row.torch_minor == minor]) for minor, failure in failures]
+    blocks = ["## Known not to work\n", "From `perf/matrix.py`.\n", table(("torch", "what", "why", "seen"), known)]
+    other = [row for row in rows if row.outcome not in ("eager", "compiled") and not _is_known(row)]
+    lines = [[code(row.case_id), *_places(row), row.outcome, code(row.why)] for row in other]
+    if lines:
+        headings = ("case", "device", "rfdetr", "torch", "outcome", "why")
+        blocks += ["## Seen not to work\n", table(headings, lines)]
+    return "\n".join(blocks)
+
+
+def _known(minor: str, failure: KnownFailure, rows: Sequence[Row]) -> list[str]:
+    what = "cases with compile" if failure.compiled else "every case"
+    return [minor, what, text(failure.reason), _seen(failure, rows)]
+
+
+def _places(row: Row) -> list[str]:
+    return [code(row.device), text(row.rfdetr), row.torch_minor]
+
+
+def _is_known(row: Row) -> bool:
+    known = known_failure(row.torch_minor, _compiles(row))
+    return known is not None and re.search(known.pattern, row.why) is not None
+
+
+def _seen(known: KnownFailure, rows: Sequence[Row]) -> str:
+    for row in rows:
+        if re.search(known.pattern, row.why):
+            return f"observed: {code(row.case_id)} on {code(row.device)}, rfdetr {text(row.rfdetr)}: {code(row.why)}"
+    return "expected; other cases were run" if rows else "expected, not run"
+
+
+def table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table; cells are Markdown already, see :func:`code` and :func:`text`."""
+    rule = ["---"] * len(headings)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (headings, rule, *lines))
+
+
+def code(value: str) -> str:
+    """Return untrusted text as a code span, where neither Markdown nor HTML nor an @ means anything."""
+    shown = printable(" ".join(value.split()))
+    if not shown:
+        return "-"
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", shown)), default=0))
+    pad = " " if shown.startswith("`") or shown.endswith("`") else ""
+    # A table's cells end at a bar even within code.
+    return f"{fence}{pad}{shown}{pad}{fence}".replace("|", "\\|")
+
+
+def text(value: str) -> str:
+    """Return text as it is where it is plain, else as :func:`code`."""
+    odd = any(mark in value for mark in ("__", " _", "//", "www."))
+    return value if re.fullmatch(r"[A-Za-z0-9][\w .,:;/()+=-]*", value) and not odd else code(value)
