@@ -28,6 +28,8 @@ LINES_IN_MESSAGE = 3
 # that compiled. Without the last, a helper that compiles itself would prove a model that runs eager.
 FRAMES, FRAMES_FAILED, MODEL_FRAMES = "frames", "frames_failed", "model_frames"
 PROOF = (FRAMES, FRAMES_FAILED, MODEL_FRAMES)
+# Frames that did compile, and are eager for further shapes: a count of its own, gated as any other.
+LIMIT_HITS = "recompile_limit_hits"
 
 
 class Outcome(NamedTuple):
@@ -53,6 +55,7 @@ def compile_gate(found: Mapping[str, Sequence[Signal]], runs: int) -> tuple[str,
         message = f"nothing proves that it compiled: not every run has the signal {' and '.join(absent)}"
         return absent[0], Outcome("not-compiled", message)
     frames, failed, model = (found[name] for name in PROOF)
+    failed = _without_limit_hits(failed, found.get(LIMIT_HITS))
     if min(signal.value for signal in frames) <= 0:
         return FRAMES, Outcome("not-compiled", "compile=True, and no frame was compiled: the step ran eager")
     compiled = [total.value - fallen.value for total, fallen in zip(frames, failed, strict=True)]
@@ -63,6 +66,15 @@ def compile_gate(found: Mapping[str, Sequence[Signal]], runs: int) -> tuple[str,
             message = f"the model's own forward was not compiled: {plain(others)} other frames were"
             return MODEL_FRAMES, Outcome("not-compiled", message)
     return None
+
+
+def _without_limit_hits(failed: Sequence[Signal], hits: Sequence[Signal] | None) -> list[Signal]:
+    if hits is None or len(hits) != len(failed):
+        return list(failed)
+    return [
+        signal.model_copy(update={"value": signal.value - limit.value})
+        for signal, limit in zip(failed, hits, strict=True)
+    ]
 
 
 def _fallen_back(failed: Sequence[Signal], compiled: Sequence[float]) -> Outcome:

@@ -17,6 +17,7 @@ from typing import Any
 from perf import environment
 from perf.evidence import Evidence, collecting
 from perf.probes import compilation
+from perf.probes.epoch import run_epoch
 from perf.probes.memory import peak_memory
 from perf.probes.parts import Tally
 from perf.probes.profile import gpu_signals, sync_lines
@@ -27,6 +28,7 @@ from perf.progress import Progress
 from perf.record import TIMED, Record, Signal, write_record
 from perf.rfdetr_api import Built, Sample, Stepper, build, fit, steered, validate
 from perf.run_order import MINOR_VARIABLE, Order
+from perf.shapes import ShapesSpec, write_shapes
 from perf.workload import make_samples
 
 
@@ -43,6 +45,9 @@ class Plan:
 # the allocator's pools; thirty timed ones make the run's median steadier than runs differ among themselves. GPU busy
 # scatters by 0.12 % from step to step (H200, nano-b4) and far less from run to run, so a run profiles twelve.
 PLANS = {"cpu": Plan(warmup=2, timed=5, profiled=1), "gpu": Plan(warmup=10, timed=30, profiled=12)}
+
+# Within these random.Random(step) draws every size of a ladder of 7, 8 or 11; the last one comes at step 19.
+EPOCH_STEPS = 20
 
 
 class Run:
@@ -101,13 +106,21 @@ class Run:
             built = build(case, Path(scratch))
             self.record.adaptations = [*adaptations, *built.adaptations]
             self.model = built.module.model
-            self._measure_step(built, benchmark)
+            if case.measure == "epoch":
+                self._measure_epoch(built, Path(scratch))
+            else:
+                self._measure_step(built, benchmark)
 
     def _measure_step(self, built: Built, benchmark: Any) -> None:
         samples = make_samples(built.case, built.resolution)
         fit(built, samples, lambda stepper: self._probe(stepper, benchmark))
         if built.case.compile:
             self._validate(built, samples)
+
+    def _measure_epoch(self, built: Built, scratch: Path) -> None:
+        batch = built.case.batch_size
+        spec = ShapesSpec(images_train=EPOCH_STEPS * batch, images_valid=batch)
+        self._add(run_epoch(built, write_shapes(scratch, spec), self.progress))
 
     def _validate(self, built: Built, samples: list[Sample]) -> None:
         """Compile what the validation loop runs, over two batches so that a recompile for the second is seen."""

@@ -228,6 +228,11 @@ class TestCompile:
     def test_frames_without_a_fallback_are_proof(self) -> None:
         assert self.answer(proof()) is None
 
+    def test_a_frame_that_hit_the_recompile_limit_did_compile(self) -> None:
+        hit = a_signal("recompile_limit_hits", 1)
+        assert self.answer([*proof(9, 1), hit]) is None
+        assert self.answer([*proof(9, 2), hit]) is not None
+
     def test_no_frame_is_not_compiled(self) -> None:
         message = "compile=True, and no frame was compiled: the step ran eager"
         assert self.answer(proof(), proof(frames=0)) == ("frames", "not-compiled", message)
