@@ -19,6 +19,7 @@ from perf.gates import (
     Outcome,
     compile_gate,
     device_gate,
+    plain,
 )
 from perf.matrix import known_failure
 from perf.pool import by_case, by_signal, common_environment, host, made_with, pooled
@@ -37,6 +38,8 @@ from perf.verdicts import (
     worst,
 )
 
+# Keys of the loss in which compiled and eager differ, and ties do not explain it.
+MISMATCHES = "parity_mismatches"
 GATED: frozenset[Kind] = frozenset(GATES)
 # The only counts that move with Python's own minor.
 PYTHON_SIGNALS = frozenset({"python_calls", "c_calls"})
@@ -114,6 +117,7 @@ class _Bench(NamedTuple):
         approved = self.baseline.signals if self.baseline else []
         rows += [self._missing(base) for base in approved if base.name not in found]
         unproven = self._unproven(found)
+        unproven += self._mismatched(found)
         replaced = {row.signal for row in unproven}
         return unproven + [row for row in rows if row.signal not in replaced]
 
@@ -144,6 +148,16 @@ class _Bench(NamedTuple):
             return [known]
         signals = found.get(name)
         return [self._answer(name, pooled(signals) if signals else None, self._approved(name), outcome)]
+
+    def _mismatched(self, found: Mapping[str, list[Signal]]) -> list[SignalVerdict]:
+        """Return the row of a compiled step that computes something else, unless a person has approved that."""
+        signals = found.get(MISMATCHES, [])
+        if self._approved(MISMATCHES) or max((signal.value for signal in signals), default=0) <= 0:
+            return []
+        now = pooled(signals)
+        parts = [f"{part.name} {plain(part.value)}" for part in now.parts]
+        message = "\n".join(["the compiled step computes something else than the eager one", *parts])
+        return [self._answer(MISMATCHES, now, None, Outcome("failed", message))]
 
     def _known_failure(self, message: str) -> SignalVerdict | None:
         """Return the row of a fall back that is known of this torch minor: its counts are gated as any others."""

@@ -19,6 +19,7 @@ from perf.evidence import Evidence, collecting
 from perf.probes import compilation
 from perf.probes.epoch import run_epoch
 from perf.probes.memory import peak_memory
+from perf.probes.parity import ADAPTATION, parity
 from perf.probes.parts import Tally
 from perf.probes.profile import gpu_signals, sync_lines
 from perf.probes.step_time import step_time, timed_step
@@ -108,6 +109,8 @@ class Run:
             self.model = built.module.model
             if case.measure == "epoch":
                 self._measure_epoch(built, Path(scratch))
+            elif case.measure == "parity":
+                self._measure_parity(built, Path(scratch))
             else:
                 self._measure_step(built, benchmark)
 
@@ -121,6 +124,11 @@ class Run:
         batch = built.case.batch_size
         spec = ShapesSpec(images_train=EPOCH_STEPS * batch, images_valid=batch)
         self._add(run_epoch(built, write_shapes(scratch, spec), self.progress))
+
+    def _measure_parity(self, built: Built, scratch: Path) -> None:
+        self.record.adaptations.append(ADAPTATION)
+        with self.progress.during("compiling and comparing (parity)", compilation.progress):
+            self._add(parity(built, make_samples(built.case, built.resolution), scratch))
 
     def _validate(self, built: Built, samples: list[Sample]) -> None:
         """Compile what the validation loop runs, over two batches so that a recompile for the second is seen."""

@@ -385,3 +385,24 @@ def test_a_run_that_only_counted_is_judged_by_its_counts() -> None:
     assert row(case, "step_time").verdict is None
     assert judge_case([a_record([kernels], GPU_EAGER)], with_counts).verdict == "failed"
     assert judge_case([a_record([], GPU_EAGER, untimed=True)], baseline).verdict == "no-baseline"
+
+
+def mismatches(count: float) -> list[Signal]:
+    return [*proof(), a_signal("parity_mismatches", count, parts=[Part(name="loss_ce", value=count)] if count else [])]
+
+
+PARITY = CPU_COMPILED.model_copy(update={"measure": "parity"})
+
+
+def test_a_compiled_step_that_computes_something_else_fails_without_a_baseline_too() -> None:
+    case = judge_case([a_record(mismatches(1), PARITY)], None)
+    found = row(case, "parity_mismatches")
+    assert (case.verdict, found.verdict) == ("failed", "failed")
+    assert found.message == "the compiled step computes something else than the eager one\nloss_ce 1"
+    assert judge_case([a_record(mismatches(0), PARITY)], None).verdict == "no-baseline"
+
+
+def test_an_approved_mismatch_is_gated_as_any_count() -> None:
+    baseline = a_baseline([a_record(mismatches(1), PARITY)])
+    assert judge_case([a_record(mismatches(1), PARITY)], baseline).verdict == "pass"
+    assert judge_case([a_record(mismatches(2), PARITY)], baseline).verdict == "regressed"
