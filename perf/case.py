@@ -18,6 +18,9 @@ Mode = Literal["default", "reduce-overhead", "max-autotune-no-cudagraphs"]
 Measure = Literal["step", "epoch", "parity"]
 
 
+NEED_COMPILE = ("backend", "dynamic", "mode", "suppress_errors", "capture_scalars")
+
+
 class Case(BaseModel):
     """One thing to measure. Frozen and hashable; equal cases have equal ids.
 
@@ -53,14 +56,18 @@ class Case(BaseModel):
 
     @model_validator(mode="after")
     def _only_with_compile(self) -> Case:
-        needing = ("backend", "dynamic", "mode", "suppress_errors", "capture_scalars")
-        changed = [name for name in needing if getattr(self, name) != type(self).model_fields[name].default]
+        changed = [name for name in NEED_COMPILE if getattr(self, name) != type(self).model_fields[name].default]
         if self.measure == "parity":
             changed.append("measure")
         if changed and not self.compile:
             msg = f"{changed[0]}={getattr(self, changed[0])!r} needs compile=True"
             raise ValueError(msg)
         return self
+
+    @property
+    def eager(self) -> Case:
+        """The same work without compile, CUDA graphs or a comparison."""
+        return Case.model_validate(self.model_dump(exclude={*NEED_COMPILE, "compile", "cuda_graphs", "measure"}))
 
     @property
     def id(self) -> str:

@@ -17,7 +17,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from perf.case import Backend, Case, Lane
+from perf.case import Backend, Case, Lane, parse_id
 from perf.environment import Environment
 from perf.errors import error_line
 from perf.probes.source import without_folders
@@ -36,8 +36,22 @@ OUTCOMES: tuple[Outcome, ...] = ("eager", "compiled", "fell back", "not compiled
 COUNTS = ("frames", "model_frames", "frames_failed", "graphs", "graph_breaks", "recompiles")
 EVALUATION = ("eval_frames", "eval_frames_failed", "eval_graphs", "eval_graph_breaks", "eval_recompiles")
 PARITY = ("parity_mismatches", "parity_ties")
-_TOLD = (*COUNTS, *EVALUATION, *PARITY)
-_REASONS = ("frames_failed", "graph_breaks", "recompiles", "eval_graph_breaks", "eval_recompiles", "eval_frames_failed")
+SHAPES = ("distinct_shapes", "recompile_limit", "recompile_limit_hits", "eager_steps", "pos_embed_interpolations")
+_TOLD = (*COUNTS, *EVALUATION, *PARITY, *SHAPES)
+# Not counts: in the signal's own unit, ms but for the difference, which is in tolerances.
+FIGURES = ("gpu_busy", "pos_embed_time", "parity_difference")
+_REASONS = (
+    "frames_failed",
+    "graph_breaks",
+    "recompiles",
+    "eval_graph_breaks",
+    "eval_recompiles",
+    "eval_frames_failed",
+    "shapes",
+    "pos_embed_interpolations",
+    "parity_mismatches",
+    "parity_ties",
+)
 
 
 class _Model(BaseModel):
@@ -57,7 +71,8 @@ class Row(_Model):
 
     ``rfdetr`` is the version, with where it came from unless that is the release. ``eager`` is the id of the same case
     without compile. ``first`` is keyed by what Inductor's cache held: ``cold``, ``warm``, or ``none`` where it was not
-    asked. ``step_seconds`` is the median of the runs' own medians. ``differing`` says on what the runs disagree.
+    asked. ``step_seconds`` is the median of the runs' own medians, and so are the ``figures`` (:data:`FIGURES`).
+    ``differing`` says on what the runs disagree.
     """
 
     case_id: str
@@ -80,8 +95,14 @@ class Row(_Model):
     reasons: dict[str, list[Part]] = {}
     first: dict[Cache, First] = {}
     step_seconds: Finite | None = None
+    figures: dict[str, Finite] = {}
     suite_commit: str | None
     measured: datetime.datetime
+
+    @property
+    def case(self) -> Case | None:
+        """The case, if its id is one of this version of the suite."""
+        return parse_id(self.case_id)
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -170,7 +191,7 @@ def _row(runs: Sequence[Record]) -> Row:
         lane=case.lane,
         batch=case.batch_size * case.devices,
         backend=case.backend,
-        eager=eager_twin(case).id,
+        eager=case.eager.id,
         torch=found.torch,
         transformers=found.transformers,
         python=found.python,
@@ -182,22 +203,10 @@ def _row(runs: Sequence[Record]) -> Row:
         reasons={name: parts for name in _REASONS if (parts := _parts(told, name))},
         first=_first(compared),
         step_seconds=_median(filter(None, (_seconds(record, "step_time") for record in compared))),
+        figures={name: value for name in FIGURES if (value := _figure(compared, name)) is not None},
         suite_commit=_commit(found),
         measured=_last_start(runs),
     )
-
-
-def eager_twin(case: Case) -> Case:
-    """Return the same work without compile."""
-    kept = {name: getattr(case, name) for name in Case.model_fields}
-    defaults = {name: Case.model_fields[name].default for name in _COMPILE_ONLY}
-    return Case.model_validate({**kept, **defaults})
-
-
-_COMPILE_ONLY = (
-    *("compile", "backend", "dynamic", "mode", "suppress_errors", "capture_scalars", "cuda_graphs"),
-    "measure",
-)
 
 
 def _commit(environment: Environment) -> str | None:
@@ -257,6 +266,10 @@ def cache_state(record: Record) -> Cache:
     if misses is not None and misses.value:
         return "cold"
     return "warm" if hits is not None and hits.value else "none"
+
+
+def _figure(runs: Sequence[Record], name: str) -> float | None:
+    return _median(signal.value for record in runs if (signal := record.signal(name)))
 
 
 def _seconds(record: Record, name: str) -> float | None:

@@ -192,8 +192,12 @@ def _first_line(text: str | None) -> str:
 
 
 def _cache_signals(counters: Any) -> list[Signal]:
-    """Return how much of the compilation came from Inductor's cache: says whether a first step was cold."""
-    names = {"inductor_cache_hits": "fxgraph_cache_hit", "inductor_cache_misses": "fxgraph_cache_miss"}
+    """Return what Inductor counts: how much came from its cache, and so whether a first step was cold."""
+    names = {
+        "inductor_cache_hits": "fxgraph_cache_hit",
+        "inductor_cache_misses": "fxgraph_cache_miss",
+        "cudagraph_skips": "cudagraph_skips",  # graphs that CUDA graphs were asked for and could not take
+    }
     found = counters.get("inductor", {})
     return [
         Signal(name=name, kind="info", unit="graphs", value=found[key], direction="higher")

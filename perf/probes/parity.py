@@ -113,7 +113,7 @@ def parity(built: Built, samples: list[Sample], scratch: Path) -> list[Signal]:
     Raises:
         ValueError: the step's precision has none above it here (fp8).
     """
-    eager = build(eager_case(built.case), scratch)
+    eager = build(built.case.eager, scratch)
     exact = build(_exact_case(built.case, eager.trainer.precision), scratch)
     _give_weights(built, [eager, exact])
     if eager.trainer.precision == "32-true":
@@ -132,17 +132,11 @@ def parity(built: Built, samples: list[Sample], scratch: Path) -> list[Signal]:
     return found
 
 
-def eager_case(case: Case) -> Case:
-    """Return ``case`` without what it says of compiling."""
-    plain = ("compile", "backend", "dynamic", "mode", "suppress_errors", "capture_scalars", "cuda_graphs", "measure")
-    return Case.model_validate(case.model_dump(exclude=set(plain)))
-
-
 def _exact_case(case: Case, precision: str) -> Case:
     if precision not in _SPACING:
         msg = f"{case.id}: no precision to compare {precision} with; parity knows {', '.join(_SPACING)}"
         raise ValueError(msg)
-    return eager_case(case).model_copy(update={"precision": "fp32"})
+    return case.eager.model_copy(update={"precision": "fp32"})
 
 
 def _give_weights(built: Built, others: Iterable[Built]) -> None:

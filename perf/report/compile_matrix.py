@@ -6,9 +6,10 @@ import html
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from perf.case import Case
 from perf.compile_matrix import (
     EVALUATION,
     Cache,
@@ -162,20 +163,107 @@ def _count(row: Row, name: str) -> str:
 
 def _pair(pair: tuple[str, str], rows: Sequence[Row], steps_per_epoch: int | None) -> str:
     with_what = dict.fromkeys(f"torch {r.torch}, transformers {r.transformers}, Python {r.python}" for r in rows)
-    compiled = [row for row in rows if _compiles(row)]
+    by_kind: dict[str, list[Row]] = {}
+    for row in rows:
+        by_kind.setdefault(_kind(row), []).append(row)
+    compiled = by_kind.get("configs", [])
     eager = {row.case_id: row for row in rows if not _compiles(row)}
     blocks = [
         f"### Configs with {text(_pair_name(pair))}\n",
         f"Measured with {text('; '.join(with_what))}.\n",
         _configs(compiled),
+        *(_section(*section, by_kind[kind]) for kind, section in _SECTIONS.items() if kind in by_kind),
     ]
     paying = [_paying(row, eager.get(row.eager), steps_per_epoch) for row in compiled if row.backend == "inductor"]
     return "\n".join([*blocks, table(_PAYING, paying)] if paying else blocks)
 
 
+def _kind(row: Row) -> str:
+    """Return which table a row belongs to."""
+    case = row.case
+    if not _compiles(row):
+        return "eager"
+    if case is None or case.measure == "step":
+        return "configs" if case is None or _as_rfdetr_compiles(case) else "settings"
+    return case.measure
+
+
+def _as_rfdetr_compiles(case: Case) -> bool:
+    own = (case.dynamic, case.mode, case.suppress_errors, case.capture_scalars, case.cuda_graphs)
+    return own == ("rfdetr", "default", None, None, False)
+
+
+def _section(title: str, head: str, columns: Sequence[str], cells: Callable[[Row], list[str]], rows: list[Row]) -> str:
+    lines = [cells(row) for row in sorted(rows, key=lambda row: (len(row.case_id), row.case_id))]
+    return f"#### {title}\n\n{head}\n\n{table(columns, lines)}"
+
+
+def _setting(row: Row) -> list[str]:
+    counted = [_count(row, name) for name in ("graphs", "graph_breaks", "recompiles")]
+    said = "unsupported here" if row.case and _needs_a_gpu(row.case) else _outcome(row)
+    return [code(row.case_id), said, *counted, _time(row.step_seconds), _figure(row, "gpu_busy", "ms")]
+
+
+def _needs_a_gpu(case: Case) -> bool:
+    return case.lane == "cpu" and (case.cuda_graphs or case.mode == "reduce-overhead")
+
+
+def _outcome(row: Row) -> str:
+    return f"{row.outcome}{f': {code(row.why)}' if row.why else ''}"
+
+
+def _shape(row: Row) -> list[str]:
+    counted = [_count(row, name) for name in ("distinct_shapes", "graphs", "graph_breaks", "recompiles")]
+    limit = [_count(row, name) for name in ("recompile_limit", "recompile_limit_hits", "eager_steps")]
+    places = [f"{part.value:g} {part.name}" for part in row.reasons.get("pos_embed_interpolations", [])]
+    cost = _figure(row, "pos_embed_time", "ms")
+    return [code(row.case_id), row.outcome, *counted, *limit, ", ".join(places) or "none", cost]
+
+
+def _compared(row: Row) -> list[str]:
+    difference = f"{row.figures['parity_difference']:.2g}" if "parity_difference" in row.figures else "-"
+    return [code(row.case_id), _outcome(row), _told(row, "parity_mismatches"), _told(row, "parity_ties"), difference]
+
+
+def _told(row: Row, name: str) -> str:
+    """Return a count and, where there are any, what it counts."""
+    parts = ", ".join(code(part.name) for part in row.reasons.get(name, []))
+    return f"{_count(row, name)}{': ' + parts if parts else ''}"
+
+
+def _figure(row: Row, name: str, unit: str) -> str:
+    return number(row.figures[name], "wall", unit) if name in row.figures else "-"
+
+
+# By kind: title, what it shows, columns, cells.
+_SECTIONS: dict[str, tuple[str, str, Sequence[str], Callable[[Row], list[str]]]] = {
+    "settings": (
+        "Settings of torch.compile and Dynamo",
+        "The same step, compiled otherwise than rfdetr asks for. GPU busy is on a GPU only.",
+        ("case", "outcome", "graphs", "breaks", "recompiles", "step", "GPU busy"),
+        _setting,
+    ),
+    "epoch": (
+        "Shapes",
+        "One epoch of 20 steps over the generated data set, which has 8 sizes of image.",
+        (
+            *("case", "outcome", "distinct shapes", "graphs", "breaks", "recompiles", "limit", "hits of it"),
+            *("eager steps", "interpolations of the positional embedding", "their time a step"),
+        ),
+        _shape,
+    ),
+    "parity": (
+        "Parity",
+        "Keys of the loss and gradients in which the compiled step differs from the eager one, on the same weights and "
+        "batch. The difference is the largest of all keys, 1 being its tolerance.",
+        ("case", "outcome", "mismatches", "explained by ties", "difference"),
+        _compared,
+    ),
+}
+
 _CONFIGS = (
     *("config", "case", "outcome", "frames", "graphs", "breaks", "recompiles", "evaluation"),
-    *("first step", "parity", "runs", "measured"),
+    *("first step", "runs", "measured"),
 )
 
 
@@ -194,7 +282,7 @@ def _config(row: Row) -> list[str]:
     why = f": {code(row.why)}" if row.why else ""
     runs = f"{row.runs}{', which differ in ' + text('; '.join(row.differing)) if row.differing else ''}"
     measured = f"{row.measured:%Y-%m-%d}{', ' + text(row.suite_commit) if row.suite_commit else ''}"
-    seen = [*counted, _evaluation(row), _first_steps(row), _parity(row)]
+    seen = [*counted, _evaluation(row), _first_steps(row)]
     return [text(row.config), code(row.case_id), f"{row.outcome}{why}", *seen, runs, measured]
 
 
@@ -204,12 +292,6 @@ def _evaluation(row: Row) -> str:
     numbers = " / ".join(_count(row, name) for name in ("eval_graphs", "eval_graph_breaks", "eval_recompiles"))
     failed = row.counts.get("eval_frames_failed", 0)
     return f"{numbers}{f', {failed:g} frames fell back' if failed else ''}"
-
-
-def _parity(row: Row) -> str:
-    if "parity_mismatches" not in row.counts:
-        return NOT_RUN
-    return f"{_count(row, 'parity_mismatches')} mismatches, {_count(row, 'parity_ties')} ties"
 
 
 def _first_steps(row: Row) -> str:
@@ -251,6 +333,7 @@ _TITLES = {
     "graph_breaks": "graph breaks",
     "recompiles": "recompiles",
     "eval_frames_failed": "frames that fell back in evaluation",
+    "shapes": "steps by shape",
     "eval_graph_breaks": "graph breaks in evaluation",
     "eval_recompiles": "recompiles in evaluation",
 }
@@ -261,6 +344,8 @@ def _details(rows: Sequence[Row]) -> list[str]:
     shared: dict[tuple[str, str], list[Row]] = {}
     for row in sorted(rows, key=lambda row: _newest(_pair_of(row)), reverse=True):
         for name, parts in row.reasons.items():
+            if name not in _TITLES:  # in a table of its own
+                continue
             same = json.dumps([part.model_dump(mode="json") for part in parts])
             shared.setdefault((name, same), []).append(row)
     order = list(_TITLES)

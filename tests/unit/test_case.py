@@ -79,6 +79,13 @@ def test_equal_cases_hash_alike_and_cannot_be_changed() -> None:
         case.batch_size = 8
 
 
+def test_the_eager_case_does_the_same_work() -> None:
+    fields: dict[str, Any] = {"config": "nano", "batch_size": 8, "precision": "bf16", "padded": True}
+    compiled = Case(**fields, compile=True, backend="eager", dynamic="on", suppress_errors=True, measure="parity")
+    assert compiled.eager == Case(**fields)
+    assert compiled.eager.eager == compiled.eager
+
+
 def test_find_case_returns_the_case() -> None:
     assert find_case("nano-b4-compile") == Case(config="nano", compile=True)
 

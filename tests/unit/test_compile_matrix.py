@@ -11,7 +11,6 @@ import pytest
 from factories import (
     BREAK_LINE,
     CPU_COMPILED,
-    CPU_EAGER,
     GPU_EAGER,
     H200,
     a_record,
@@ -27,7 +26,6 @@ from perf.case import Case
 from perf.compile_matrix import (
     Row,
     cache_state,
-    eager_twin,
     merged,
     outcome,
     pay_back,
@@ -127,13 +125,6 @@ Set TORCHDYNAMO_VERBOSE=1 for the internal stack trace
 )
 def test_the_outcome_in_words(record: Record, expected: tuple[str, str]) -> None:
     assert outcome(record) == expected
-
-
-def test_the_eager_twin_does_the_same_work() -> None:
-    case = Case(config="nano", batch_size=8, compile=True, mode="reduce-overhead", dynamic="off", padded=True)
-    assert eager_twin(case).id == "nano-b8-padded"
-    assert eager_twin(GPU_EAGER) == GPU_EAGER
-    assert eager_twin(CAPTURED) == CPU_EAGER
 
 
 @pytest.mark.parametrize(
@@ -382,7 +373,6 @@ def test_bad_input_changes_nothing(bench: Bench) -> None:
 
 # The document.
 
-PARITY = "0 mismatches, 3 ties"
 EXPECTED = """\
 ## On `nvidia-h200`
 
@@ -395,9 +385,9 @@ Graphs / graph breaks of what compiled.
 
 Measured with torch 2.14.1+cpu, transformers 4.57.1, Python 3.11.9.
 
-| config | case | outcome | frames | graphs | breaks | recompiles | evaluation | first step | parity | runs | measured |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
-| nano | `nano-b4-compile` | compiled | 9 | 7 | 1 | 0 | 8 / 1 / - | cold 150.0 s | {parity} | 1 | 2026-07-01, c0ffee |
+| config | case | outcome | frames | graphs | breaks | recompiles | evaluation | first step | runs | measured |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| nano | `nano-b4-compile` | compiled | 9 | 7 | 1 | 0 | 8 / 1 / - | cold 150.0 s | 1 | 2026-07-01, c0ffee |
 | {missing} | not run{eleven} |
 
 | case | first step: eager | cold | warm | step: eager | compiled | pays back: cold | warm |
@@ -435,7 +425,7 @@ def test_the_section_of_a_device() -> None:
     ]
     missing = ", ".join(name for name in KNOWN if name != "nano")
     expected = EXPECTED.format(
-        chart=chart("2.14", "1.11.2", "compiled 7 / 1"), missing=missing, eleven=" | not run" * 10, parity=PARITY
+        chart=chart("2.14", "1.11.2", "compiled 7 / 1"), missing=missing, eleven=" | not run" * 9
     )
     assert section(document(rows), "## On `nvidia-h200`") == expected
     assert "5920 steps (5.9 epochs)" in document(rows, steps_per_epoch=1000)
@@ -526,3 +516,57 @@ def test_any_times_make_a_store_and_a_document(caches: list[str], seconds: float
     assert [Row.model_validate(json.loads(line)) for line in store_text(rows).splitlines()] == rows
     written = document(rows, steps)
     assert not re.search(r"\b(nan|inf)\b", written)
+
+
+def of(case: Case, *signals: Signal, **changes: Any) -> str:
+    return document(rows_of([a_record([*proof(), *signals], case, **changes)]))
+
+
+def test_shapes_have_a_table_of_their_own() -> None:
+    places = parts(**{"outside a graph": 18})
+    signals = [
+        *(a_signal(name, value) for name, value in (("graphs", 15), ("graph_breaks", 6), ("recompiles", 7))),
+        a_signal("distinct_shapes", 8),
+        a_signal("shapes", 20, "info", parts=parts(**{"2x3x128x160": 5})),
+        *(a_signal(name, value) for name, value in (("recompile_limit_hits", 1), ("eager_steps", 2))),
+        a_signal("recompile_limit", 8, "info"),
+        a_signal("pos_embed_interpolations", 18, "info", parts=places),
+        a_signal("pos_embed_time", 0.5, "info", "ms"),
+    ]
+    shown = of(CAPTURED.model_copy(update={"multi_scale": "per-batch", "measure": "epoch"}), *signals)
+    row = "| compiled | 8 | 15 | 6 | 7 | 8 | 1 | 2 | 18 outside a graph | 500.0 us |"
+    assert f"| `nano-cpu-b2-compile-eager-per-batch-epoch` {row}" in shown
+    assert "steps by shape (5)" in shown
+    assert "`2x3x128x160`" in shown
+
+
+def test_parity_names_what_differs_and_what_ties_explain() -> None:
+    signals = [
+        a_signal("parity_mismatches", 1, parts=parts(loss_ce=1)),
+        a_signal("parity_ties", 1, "info", parts=parts(**{"loss_bbox: explained by top-k": 1})),
+        a_signal("parity_difference", 12.345, "info"),
+    ]
+    shown = of(CPU_COMPILED.model_copy(update={"measure": "parity"}), *signals)
+    row = "| compiled | 1: `loss_ce` | 1: `loss_bbox: explained by top-k` | 12 |"
+    assert f"| `nano-cpu-b2-compile-parity` {row}" in shown
+
+
+@pytest.mark.parametrize(
+    ("case", "outcome"),
+    [
+        (CAPTURED.model_copy(update={"dynamic": "on"}), "compiled"),
+        (CPU_COMPILED.model_copy(update={"cuda_graphs": True}), "unsupported here"),
+        (CPU_COMPILED.model_copy(update={"mode": "reduce-overhead"}), "unsupported here"),
+        (GPU_COMPILED.model_copy(update={"mode": "reduce-overhead"}), "compiled"),
+    ],
+)
+def test_settings_say_what_became_of_them(case: Case, outcome: str) -> None:
+    shown = of(case, a_signal("step_time", 90, "wall", "ms"), a_signal("gpu_busy", 10.25, "device", "ms"))
+    assert f"| `{case.id}` | {outcome} | - | - | - | 90.00 ms | 10.25 ms |" in shown
+
+
+def test_a_setting_that_raised_says_how() -> None:
+    case = CAPTURED.model_copy(update={"suppress_errors": False})
+    record = a_record([], case, status="failed", error="torch._dynamo.exc.InternalTorchDynamoError: no")
+    shown = document(rows_of([record]))
+    assert f"| `{case.id}` | raised: `torch._dynamo.exc.InternalTorchDynamoError: no` |" in shown

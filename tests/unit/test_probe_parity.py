@@ -226,14 +226,6 @@ def test_a_point_tie_is_as_near_as_rounding_errors_allow() -> None:
     assert not points([0.1, 0.2], [0.2, 0.1 + 1e-4]).is_tie
 
 
-def test_the_eager_case_says_nothing_of_compiling() -> None:
-    case = Case(config="nano", precision="bf16", compile=True, dynamic="on", cuda_graphs=True, measure="parity")
-
-    assert parity.eager_case(case) == Case(config="nano", precision="bf16")
-    with pytest.raises(ValueError, match="no precision to compare transformer-engine with"):
-        parity._exact_case(case, "transformer-engine")
-
-
 class OneMatch:
     """An eager side whose loss is 1 with the first query matched, 2 with the second, which costs ``gap`` more."""
 
@@ -413,3 +405,9 @@ def test_what_is_held_is_what_the_step_goes_on_with(held_steps: dict[str, Taken]
     changed = {key for key, value in free.losses.items() if points.losses[key] != value}
     assert changed == {"loss", *(key for key in free.losses if "mask" in key)}
     assert all(torch.equal(own, was) for own, was in zip(points.own.points, free.own.points, strict=True))
+
+
+def test_a_precision_without_one_above_is_refused() -> None:
+    case = Case(config="nano", compile=True, measure="parity")
+    with pytest.raises(ValueError, match="no precision to compare transformer-engine with"):
+        parity._exact_case(case, "transformer-engine")
