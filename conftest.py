@@ -46,6 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--patch", type=Path, metavar="FILE", help="Python file to import before rfdetr builds the model")
     group.addoption("--run-timeout", type=float, default=3600.0, metavar="SECONDS", help="longest time for one run")
+    group.addoption("--resume", metavar="SESSION", help="go on with this session: runs that finished are not repeated")
     group.addoption("--session", help="internal: name of the session that a run belongs to")
     group.addoption("--one-run", type=int, metavar="INDEX", help="internal: measure this run in this process")
 
@@ -58,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _make_session(config: pytest.Config) -> Session:
     option = config.option
-    name = _worker_input(config).get("perf_session") or option.session or new_name()
+    name = _worker_input(config).get("perf_session") or option.resume or option.session or new_name()
     try:
         cases = chosen_cases(option.case, option.lane, option.suite)
         gate = _gate(option.gate)
@@ -84,6 +85,9 @@ def _check_values(option: Any) -> None:
         raise ValueError(msg)
     if option.records.exists() and not option.records.is_dir():
         msg = f"--records {option.records}: not a folder"
+        raise ValueError(msg)
+    if option.resume and not (option.records / option.resume).is_dir():
+        msg = f"--resume {option.resume}: no such session in {option.records}"
         raise ValueError(msg)
     if option.patch and not option.patch.is_file():
         msg = f"--patch {option.patch}: no such file"

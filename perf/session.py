@@ -14,7 +14,7 @@ import pytest
 from perf import environment
 from perf.case import Case, Lane, find_case
 from perf.judge import Options, judge
-from perf.record import Kind, Record, read_records
+from perf.record import Kind, Record, read_record, read_records
 from perf.run_order import Order
 from perf.suites import DEFAULT_SUITE, suite
 from perf.verdicts import EXIT_BAD_INPUT, EXIT_NOTHING_JUDGED, CaseVerdict, Judgement
@@ -71,6 +71,14 @@ class Session:
     def order(self, case: Case, run: int) -> Order:
         """Return the order of one run."""
         return Order(case=case, session=self.name, run=run, folder=self.folder, patch=self.patch, untimed=self.untimed)
+
+    def is_done(self, order: Order) -> bool:
+        """Return whether this run finished already, in a session that is resumed.
+
+        Raises:
+            ValueError: its record cannot be read; names the file.
+        """
+        return order.record_path.exists() and read_record(order.record_path).status == "finished"
 
     def records(self, case: Case | None = None) -> list[Record]:
         """Return the session's records so far, of one case or of all; empty where there is none.

@@ -46,6 +46,11 @@ def _shapes(lane: Lane) -> list[Case]:
     ]
 
 
+def _backward(lane: Lane) -> list[Case]:
+    """The same with the backward captured too: Inductor has it anyway, and on two cores it takes minutes a case."""
+    return [_with(case, backend="aot_eager") if lane == "cpu" else case for case in _shapes(lane)]
+
+
 DYNAMICS: tuple[Dynamic, ...] = ("on", "off", "auto")
 MODES: tuple[Mode, ...] = ("default", "reduce-overhead", "max-autotune-no-cudagraphs")
 
@@ -80,6 +85,7 @@ _MAKERS: dict[str, Callable[[Lane], list[Case]]] = {
     DEFAULT_SUITE: _main,
     "configs": _configs,
     "shapes": _shapes,
+    "shapes-backward": _backward,
     "settings": _settings,
     "parity": _parity,
 }

@@ -15,9 +15,12 @@ from perf.verdicts import EXIT_CODES
 
 def test_measure(case: Case, run: int, perf_session: Session, tell: Callable[[str], None]) -> None:
     """One run: a fresh process compiles, times and counts the case, and leaves a record."""
-    problem = ""
+    problem, order = "", perf_session.order(case, run)
+    if perf_session.is_done(order):
+        tell(f"{case.id} run {run}: measured already")
+        return
     try:
-        run_in_fresh_process(perf_session.order(case, run), tell, perf_session.timeout)
+        run_in_fresh_process(order, tell, perf_session.timeout)
     except RunFailed as failure:
         # pytest.fail in here would print the chained exception as well
         problem = "" if failure.record and failed_run(failure.record).verdict == "pass" else str(failure)

@@ -33,6 +33,7 @@ def run_pytest(*arguments: str, **environment: str) -> subprocess.CompletedProce
         (("--patch", "no/such/fix.py"), "--patch no/such/fix.py: no such file"),
         (("--gate", "wall,speed"), "--gate: unknown kind speed; known: count-strict, count-volume, device"),
         (("--case", "tiny-b4"), "case 'tiny-b4': unknown config 'tiny'; known: nano, small, "),
+        (("--resume", "20260101T000000Z-1"), "--resume 20260101T000000Z-1: no such session in "),
         (("--lane", "tpu"), "invalid choice: 'tpu'"),
         (("--suite", "all"), "invalid choice: 'all'"),
     ],

@@ -140,3 +140,12 @@ def test_a_session_that_measured_nothing_is_no_success_and_says_why_once() -> No
 def test_bad_input_has_its_own_exit_code() -> None:
     assert bad_input(ValueError("x.json: truncated")).exit_code == 2
     assert bad_input(ValueError("x.json: truncated")).summary.endswith("x.json: truncated")
+
+
+@pytest.mark.parametrize(("status", "done"), [("finished", True), ("failed", False), ("running", False)])
+def test_a_run_is_done_once_it_has_finished(status: Any, done: bool, tmp_path: Path) -> None:
+    session = a_session(tmp_path)
+    order = session.order(CPU_COMPILED, 0)
+    assert not session.is_done(order)
+    leave(session, a_record([], CPU_COMPILED, status=status))
+    assert session.is_done(order) == done

@@ -26,7 +26,9 @@ def test_a_suite_stays_in_its_lane_and_repeats_no_case(name: str, lane: Lane) ->
 
 
 def test_an_unknown_suite_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="unknown suite 'all'; known: main, configs, shapes, settings, parity"):
+    with pytest.raises(
+        ValueError, match="unknown suite 'all'; known: main, configs, shapes, shapes-backward, settings, parity"
+    ):
         suite("all", "cpu")
 
 
@@ -48,7 +50,8 @@ def test_a_config_that_is_new_in_rfdetr_is_measured_by_itself(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("lane", LANES)
-def test_every_regime_of_shapes_is_there(lane: Lane) -> None:
-    regimes = [(case.multi_scale, case.expanded_scales, case.square) for case in suite("shapes", lane)]
+@pytest.mark.parametrize("name", ["shapes", "shapes-backward"])
+def test_every_regime_of_shapes_is_there(name: str, lane: Lane) -> None:
+    regimes = [(case.multi_scale, case.expanded_scales, case.square) for case in suite(name, lane)]
     assert sorted(regimes) == sorted(itertools.product(MULTI_SCALES, (True, False), (True, False)))
-    assert {(case.measure, case.compile, case.workers) for case in suite("shapes", lane)} == {("epoch", True, 0)}
+    assert {(case.measure, case.compile, case.workers) for case in suite(name, lane)} == {("epoch", True, 0)}
