@@ -158,12 +158,28 @@ def _recompiles() -> Signal:
 
 def _guard(entry: Any) -> tuple[str, str | None]:
     """Return the guard that failed, free of line numbers, and the source line that set it."""
-    reason = getattr(entry, "recompile_reason", None) or "guard not told by this torch"
+    reason = getattr(entry, "recompile_reason", None) or _noted_failure(entry) or "guard not told by this torch"
     guard, _, source = _first_line(re.sub(r"^\d+/\d+: ", "", reason)).partition("  # ")
+    guard = re.sub(r"\b\d{9,}\b", "ID", guard)  # of an object: another one in every process
     found = re.search(r"# ([^#\s]+):(\d+) in ", f"# {source}")
     if found is None:
         return guard.strip(), _at(entry.co_filename, entry.co_firstlineno)
     return guard.strip(), _at(_whole(found[1], found[2], reason), int(found[2]))
+
+
+def _noted_failure(entry: Any) -> str | None:
+    """Return the guard of the youngest graph of a frame that this recompile failed, as torch up to 2.6 notes it.
+
+    A frame's graphs are numbered, and ``23/1: ...`` is what graph 1 of frame 23 failed on; the first such note is of
+    the recompile that made graph 2.
+    """
+    from torch._dynamo.utils import guard_failures
+
+    for code, reasons in guard_failures.items():
+        if (code.co_filename, code.co_firstlineno) == (entry.co_filename, entry.co_firstlineno):
+            failed = (reason for reason in reasons if re.match(rf"\d+/{entry.cache_size - 1}: ", reason))
+            return next(failed, None)
+    return None
 
 
 def _whole(cut: str, line: str, reason: str) -> str:
