@@ -113,13 +113,18 @@ class Row(_Model):
 def rows_of(records: Iterable[Record]) -> list[Row]:
     """Return the rows that the records make; of a key's records those of its newest session count.
 
-    A patched rfdetr is nobody's release, and makes none.
+    A patched rfdetr is nobody's release, and a run that was stopped tells nothing: they make none.
     """
     groups: dict[tuple[str, ...], list[Record]] = {}
     for record in records:
-        if "patched by" not in record.environment.rfdetr_source:
+        if "patched by" not in record.environment.rfdetr_source and not _was_stopped(record):
             groups.setdefault(_key(record), []).append(record)
     return merged([], [_row(runs) for group in groups.values() for runs in _sessions(group)])
+
+
+def _was_stopped(record: Record) -> bool:
+    stopped = re.match(r"KeyboardInterrupt\b|SystemExit\b", error_line(record.error))
+    return record.status == "running" or (record.status == "failed" and stopped is not None)
 
 
 def _key(record: Record) -> tuple[str, ...]:

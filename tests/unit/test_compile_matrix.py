@@ -570,3 +570,11 @@ def test_a_setting_that_raised_says_how() -> None:
     record = a_record([], case, status="failed", error="torch._dynamo.exc.InternalTorchDynamoError: no")
     shown = document(rows_of([record]))
     assert f"| `{case.id}` | raised: `torch._dynamo.exc.InternalTorchDynamoError: no` |" in shown
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [("running", None), ("failed", "Traceback (most recent call last):\n  File x\nKeyboardInterrupt: SIGTERM")],
+)
+def test_a_run_that_was_stopped_tells_nothing(status: Any, error: str | None) -> None:
+    assert rows_of([a_record([], CAPTURED, status=status, error=error)]) == []
