@@ -59,14 +59,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _make_session(config: pytest.Config) -> Session:
     option = config.option
-    name = _worker_input(config).get("perf_session") or option.resume or option.session or new_name()
+    fresh = _worker_input(config).get("perf_session") or option.session or new_name()
+    name = fresh if option.resume is None else option.resume
     try:
         cases = chosen_cases(option.case, option.lane, option.suite)
         gate = _gate(option.gate)
         _check_values(option)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
-    return Session(
+    session = Session(
         name=name,
         folder=option.records / name,
         baselines=option.baselines,
@@ -77,6 +78,12 @@ def _make_session(config: pytest.Config) -> Session:
         timeout=option.run_timeout,
         untimed=option.untimed,
     )
+    if option.resume is not None:
+        try:
+            session.check_resumed()
+        except (ValueError, RuntimeError) as error:
+            raise pytest.UsageError(str(error)) from error
+    return session
 
 
 def _check_values(option: Any) -> None:
@@ -85,9 +92,6 @@ def _check_values(option: Any) -> None:
         raise ValueError(msg)
     if option.records.exists() and not option.records.is_dir():
         msg = f"--records {option.records}: not a folder"
-        raise ValueError(msg)
-    if option.resume and not (option.records / option.resume).is_dir():
-        msg = f"--resume {option.resume}: no such session in {option.records}"
         raise ValueError(msg)
     if option.patch and not option.patch.is_file():
         msg = f"--patch {option.patch}: no such file"
@@ -196,7 +200,8 @@ def _judgement(config: pytest.Config, interrupted: bool) -> tuple[Any, list[Any]
     if not tried:
         return nothing_measured(_Reports.skips), []
     try:
-        write_asked(perf.folder, Asked(cases=[] if interrupted else tried, full=not interrupted and _is_full(config)))
+        asked = Asked(cases=[] if interrupted else tried, full=not interrupted and _is_full(config))
+        write_asked(perf.folder, asked, add=config.option.resume is not None)
         records = perf.records()
         return perf.judge(records, expected_cases(perf.folder, records, perf.baselines)), records
     except ValueError as error:

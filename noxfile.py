@@ -83,7 +83,8 @@ def install(session: nox.Session, minor: str, rfdetr: str, *others: str) -> None
     except ValueError as error:
         session.error(str(error))
     if pins.known_failure is not None:
-        session.warn(f"known not to work with torch {minor}: {pins.known_failure.reason}")
+        what = "compiled cases fall back" if pins.known_failure.compiled else "known not to work"
+        session.warn(f"{what} with torch {minor}: {pins.known_failure.reason}")
     install_torch(session, pins)
     # A checkout and a release can have the same version: an installer would then keep the one that is there.
     pip = ["uv", "pip", "uninstall"] if session.venv_backend == "uv" else ["python", "-m", "pip", "uninstall", "--yes"]
@@ -109,7 +110,11 @@ def perf_session(minor: str) -> Callable[[nox.Session], None]:
         session.run("pytest", "tests/suite", *rest, env=environment)
 
     pins = MATRIX[minor]
-    problem = "; rfdetr is known not to work with it" if pins.known_failure else ""
+    problem = ""
+    if pins.known_failure is not None:
+        problem = (
+            "; compiled cases fall back" if pins.known_failure.compiled else "; rfdetr is known not to work with it"
+        )
     perf.__doc__ = f"Measure and judge rfdetr with torch {pins.torch}, Python {pins.python}{problem}."
     return perf
 

@@ -64,6 +64,17 @@ class Case(BaseModel):
             raise ValueError(msg)
         return self
 
+    @model_validator(mode="after")
+    def _nothing_inert(self) -> Case:
+        """Refuse what would change the id and nothing else."""
+        if self.backend != "inductor" and (self.mode != "default" or self.cuda_graphs):
+            msg = f"mode and cuda_graphs are Inductor's: {self.backend} has neither"
+            raise ValueError(msg)
+        if self.padded and self.measure == "epoch":
+            msg = "padded is of the fixed batch: an epoch pads as its images do"
+            raise ValueError(msg)
+        return self
+
     @property
     def eager(self) -> Case:
         """The same work without compile, CUDA graphs or a comparison."""

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from perf.case import Backend, Case, Lane, parse_id
 from perf.environment import Environment
 from perf.errors import error_line
+from perf.gates import fallen_back
 from perf.probes.source import without_folders
 from perf.record import Finite, Part, Record, explain, parse_json
 from perf.report.humanize import seconds
@@ -35,7 +36,7 @@ OUTCOMES: tuple[Outcome, ...] = ("eager", "compiled", "fell back", "not compiled
 # On these the runs of a row must agree.
 COUNTS = ("frames", "model_frames", "frames_failed", "graphs", "graph_breaks", "recompiles")
 EVALUATION = ("eval_frames", "eval_frames_failed", "eval_graphs", "eval_graph_breaks", "eval_recompiles")
-PARITY = ("parity_mismatches", "parity_ties")
+PARITY = ("parity_mismatches", "parity_ties", "parity_unresolved")
 SHAPES = ("distinct_shapes", "recompile_limit", "recompile_limit_hits", "eager_steps", "pos_embed_interpolations")
 _TOLD = (*COUNTS, *EVALUATION, *PARITY, *SHAPES)
 # Not counts: in the signal's own unit, ms but for the difference, which is in tolerances.
@@ -116,7 +117,7 @@ def rows_of(records: Iterable[Record]) -> list[Row]:
     A patched rfdetr is nobody's release, and a run that was stopped tells nothing: they make none.
     """
     groups: dict[tuple[str, ...], list[Record]] = {}
-    for record in records:
+    for record in {(*_key(record), record.session, record.run): record for record in records}.values():
         if "patched by" not in record.environment.rfdetr_source and not _was_stopped(record):
             groups.setdefault(_key(record), []).append(record)
     return merged([], [_row(runs) for group in groups.values() for runs in _sessions(group)])
@@ -162,11 +163,16 @@ def merged(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
 
 def _replaced(before: Row, row: Row) -> Row:
     older, newer = (row, before) if row.measured < before.measured else (before, row)
-    if older.torch != newer.torch or newer.outcome not in ("eager", "compiled"):
+    if _setting_of(older) != _setting_of(newer) or newer.outcome not in ("eager", "compiled"):
         return newer
     first = dict(sorted({**older.first, **newer.first}.items()))
     step = older.step_seconds if newer.step_seconds is None else newer.step_seconds
     return newer.model_copy(update={"first": first, "step_seconds": step})
+
+
+def _setting_of(row: Row) -> tuple[object, ...]:
+    """Return what has to be the same for a time to stand for another session's too."""
+    return (row.outcome, row.torch, row.transformers, row.python, row.counts.get("graphs"))
 
 
 def _order(key: tuple[str, ...]) -> tuple[object, ...]:
@@ -231,8 +237,10 @@ def outcome(record: Record) -> tuple[Outcome, str]:
     # A record of before there was model_frames has frames alone.
     if not values.get("model_frames", values.get("frames")):
         return "not compiled", f"{values.get('frames', 0):.0f} frames, none of them the model's own forward"
-    if values.get("frames_failed"):
-        return "fell back", "; ".join(part.name for part in _parts(record, "frames_failed"))
+    for name in ("frames_failed", "eval_frames_failed"):
+        failed = record.signal(name)
+        if failed is not None and fallen_back(failed) > 0:
+            return "fell back", "; ".join(part.name for part in _parts(record, name))
     return "compiled", ""
 
 
@@ -274,7 +282,8 @@ def cache_state(record: Record) -> Cache:
 
 
 def _figure(runs: Sequence[Record], name: str) -> float | None:
-    return _median(signal.value for record in runs if (signal := record.signal(name)))
+    timed = [record for record in runs if not record.untimed or name == "parity_difference"]
+    return _median(signal.value for record in timed if (signal := record.signal(name)))
 
 
 def _seconds(record: Record, name: str) -> float | None:

@@ -32,7 +32,7 @@ _ROOT_CLASS = "ModelConfig"
 def config_name(class_name: str) -> str:
     """Return the short name of a config class of rfdetr: ``RFDETRSeg2XLargeConfig`` is ``seg-2xlarge``."""
     core = class_name.removeprefix("RFDETR").removesuffix("Config")
-    return re.sub(r"(?<=[a-z])(?=[A-Z0-9])", "-", core).lower()
+    return re.sub(r"_+|(?<=[a-z])(?=[A-Z0-9])", "-", core).strip("-").lower()
 
 
 @functools.cache
@@ -50,14 +50,23 @@ def config_names() -> tuple[str, ...]:
     A config that is new in rfdetr comes last and appears by itself.
     """
     source = installed_source()
-    found = {config_name(name) for name in model_classes(source.read_text(encoding="utf-8"))} if source else set(KNOWN)
+    classes = model_classes(source.read_text(encoding="utf-8")) if source else []
+    # A source that cannot be read so: the run says what is wrong with it.
+    found = {config_name(name) for name in classes} or set(KNOWN)
     return (*(name for name in KNOWN if name in found), *sorted(found - set(KNOWN)))
 
 
 def model_classes(source: str) -> list[str]:
-    """Return the public classes of the module ``source`` that descend from rfdetr's ``ModelConfig``, as written."""
+    """Return the public classes of the module ``source`` that descend from rfdetr's ``ModelConfig``, as written.
+
+    None of a text that is not Python.
+    """
     family, found = {_ROOT_CLASS}, []
-    for node in ast.parse(source).body:
+    try:
+        body = ast.parse(source).body
+    except SyntaxError:
+        return []
+    for node in body:
         if isinstance(node, ast.ClassDef) and family & {_base_name(base) for base in node.bases}:
             family.add(node.name)
             found.append(node.name)

@@ -107,6 +107,19 @@ def collect(lane: Lane) -> Environment:
     )
 
 
+def software() -> dict[str, str | None]:
+    """Return what is installed here, of what an :class:`Environment` names and counts depend on; imports none of it."""
+    rfdetr = _rfdetr_distribution()
+    return {
+        "torch": _version("torch"),
+        "rfdetr": rfdetr.version,
+        "rfdetr_commit": rfdetr_source(rfdetr).commit,
+        "transformers": _version("transformers"),
+        "pytorch_lightning": _version("pytorch-lightning"),
+        "python": platform.python_version(),
+    }
+
+
 # Names the commit of a copy of this repository that travelled without its history, into a container say.
 COMMIT_VARIABLE = "RFDETR_PERF_COMMIT"
 

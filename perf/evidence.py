@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from perf.gates import fallen_back
 from perf.probes import compilation
 from perf.record import Record, read_record
 
@@ -166,10 +167,10 @@ def collecting(evidence: Evidence) -> Iterator[Evidence]:
 
 def is_sound(record: Record) -> bool:
     """Return whether the record's own counts prove that the model compiled and nothing fell back to eager."""
-    counts = {name: record.signal(name) for name in ("frames_failed", "eval_frames_failed", "model_frames")}
-    values = {name: signal.value for name, signal in counts.items() if signal is not None}
-    failed = [values.get("frames_failed", 1), values.get("eval_frames_failed", 0)]
-    return not any(failed) and values.get("model_frames", 0) > 0
+    frames, model = record.signal("frames_failed"), record.signal("model_frames")
+    failed = [signal for signal in (frames, record.signal("eval_frames_failed")) if signal is not None]
+    proven = frames is not None and model is not None and model.value > 0
+    return proven and not any(fallen_back(signal) > 0 for signal in failed)
 
 
 class ArtifactLog:

@@ -8,7 +8,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from perf.baselines import approved_cases
-from perf.case import find_case
+from perf.case import parse_id
+from perf.configs import config_names, installed_source
 from perf.record import Record, explain, parse_json, write_model
 
 FILE_NAME = "session.json"
@@ -23,9 +24,16 @@ class Asked(BaseModel):
     full: bool
 
 
-def write_asked(folder: Path, asked: Asked) -> Path:
-    """Write what the session in ``folder`` was asked for, next to its records, and return that path."""
+def write_asked(folder: Path, asked: Asked, *, add: bool = False) -> Path:
+    """Write what the session in ``folder`` was asked for, next to its records, and return that path.
+
+    With ``add`` what it was asked for before stays.
+    """
     path = folder / FILE_NAME
+    if add and path.is_file():
+        before = _read(path)
+        cases = list(dict.fromkeys([*before.cases, *asked.cases]))
+        asked = Asked(cases=cases, full=before.full or asked.full)
     write_model(path, asked)
     return path
 
@@ -63,11 +71,9 @@ def _gone(records: Sequence[Record], baselines: Path) -> list[str]:
 
 
 def _known(case_id: str) -> bool:
-    try:
-        find_case(case_id)
-    except ValueError:
-        return False
-    return True
+    case = parse_id(case_id)
+    # Where there is no rfdetr, nobody can say that it dropped a config.
+    return case is not None and (installed_source() is None or case.config in config_names())
 
 
 def _read(path: Path) -> Asked:

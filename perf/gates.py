@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -28,8 +29,7 @@ LINES_IN_MESSAGE = 3
 # that compiled. Without the last, a helper that compiles itself would prove a model that runs eager.
 FRAMES, FRAMES_FAILED, MODEL_FRAMES = "frames", "frames_failed", "model_frames"
 PROOF = (FRAMES, FRAMES_FAILED, MODEL_FRAMES)
-# Frames that did compile, and are eager for further shapes: a count of its own, gated as any other.
-LIMIT_HITS = "recompile_limit_hits"
+EVAL_FRAMES_FAILED = "eval_frames_failed"
 
 
 class Outcome(NamedTuple):
@@ -45,22 +45,25 @@ class Outcome(NamedTuple):
     listed: bool = False
 
 
-def compile_gate(found: Mapping[str, Sequence[Signal]], runs: int) -> tuple[str, Outcome] | None:
+def compile_gate(
+    found: Mapping[str, Sequence[Signal]], runs: int, known: Callable[[str], bool] = lambda _: False
+) -> tuple[str, Outcome] | None:
     """Return the verdict not-compiled and the signal that shows it; None where all ``runs`` prove they compiled.
 
-    ``found`` holds the signals of ``PROOF`` by name, one a run: without them nothing is proven.
+    ``found`` holds the signals of ``PROOF`` by name, one a run: without them nothing is proven. A part of the frames
+    that failed is excused where it is ``known``, by its name.
     """
     absent = [name for name in PROOF if len(found.get(name, ())) < runs]
     if absent:
         message = f"nothing proves that it compiled: not every run has the signal {' and '.join(absent)}"
         return absent[0], Outcome("not-compiled", message)
     frames, failed, model = (found[name] for name in PROOF)
-    failed = _without_limit_hits(failed, found.get(LIMIT_HITS))
     if min(signal.value for signal in frames) <= 0:
         return FRAMES, Outcome("not-compiled", "compile=True, and no frame was compiled: the step ran eager")
     compiled = [total.value - fallen.value for total, fallen in zip(frames, failed, strict=True)]
-    if max(signal.value for signal in failed) > 0:
-        return FRAMES_FAILED, _fallen_back(failed, compiled)
+    for name, signals in ((FRAMES_FAILED, failed), (EVAL_FRAMES_FAILED, found.get(EVAL_FRAMES_FAILED, ()))):
+        if any(fallen_back(signal, known) > 0 for signal in signals):
+            return name, _fallen_back(signals, compiled if name == FRAMES_FAILED else None)
     for own, others in zip(model, compiled, strict=True):
         if own.value <= 0:
             message = f"the model's own forward was not compiled: {plain(others)} other frames were"
@@ -68,20 +71,24 @@ def compile_gate(found: Mapping[str, Sequence[Signal]], runs: int) -> tuple[str,
     return None
 
 
-def _without_limit_hits(failed: Sequence[Signal], hits: Sequence[Signal] | None) -> list[Signal]:
-    if hits is None or len(hits) != len(failed):
-        return list(failed)
-    return [
-        signal.model_copy(update={"value": signal.value - limit.value})
-        for signal, limit in zip(failed, hits, strict=True)
-    ]
+# A frame that hit the limit did compile, and is eager for further shapes: a count of its own, gated as any other.
+_LIMIT = re.compile(r"(recompile|cache[ _]size)[ _]limit")
 
 
-def _fallen_back(failed: Sequence[Signal], compiled: Sequence[float]) -> Outcome:
+def fallen_back(failed: Signal, known: Callable[[str], bool] = lambda _: False) -> float:
+    """Return how many of the frames that failed never compiled, but for those whose part's name is ``known``."""
+    excused = sum(part.value for part in failed.parts if _LIMIT.search(part.name) or known(part.name))
+    return failed.value - excused
+
+
+def _fallen_back(failed: Sequence[Signal], compiled: Sequence[float] | None) -> Outcome:
     fallen = pooled(failed)
     parts = [_part_change(name, None, part) for name, part in parts_by_name(fallen.parts).items() if part.value]
-    most, rest = max((signal.value, -others) for signal, others in zip(failed, compiled, strict=True))
-    head = f"frames that fell back to eager: {plain(most)}, compiled: {plain(-rest)}"
+    if compiled is None:
+        head = f"frames that fell back to eager in validation: {plain(fallen.value)}"
+    else:
+        most, rest = max((signal.value, -others) for signal, others in zip(failed, compiled, strict=True))
+        head = f"frames that fell back to eager: {plain(most)}, compiled: {plain(-rest)}"
     return Outcome("not-compiled", _with_parts(head, parts), parts)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -14,6 +13,7 @@ from perf.environment import Environment
 from perf.errors import error_line
 from perf.gates import (
     DEVICE_FLOOR,
+    FRAMES_FAILED,
     GATES,
     Gate,
     Outcome,
@@ -21,7 +21,7 @@ from perf.gates import (
     device_gate,
     plain,
 )
-from perf.matrix import known_failure
+from perf.matrix import KnownFailure, known_failure, matcher
 from perf.pool import by_case, by_signal, common_environment, host, made_with, pooled
 from perf.record import TIMED, Kind, Record, Signal
 from perf.verdicts import (
@@ -136,18 +136,25 @@ class _Bench(NamedTuple):
         return self._answer(base.name, None, base, Outcome(verdict, "missing: the baseline has it and no run does"))
 
     def _unproven(self, found: Mapping[str, list[Signal]]) -> list[SignalVerdict]:
-        """Return the row not-compiled, unless every run proves that it compiled."""
-        if not self.records[0].case.compile:
+        """Return the row not-compiled, unless every run proves that it compiled, but for what is known to fall back."""
+        first = self.records[0]
+        if not first.case.compile:
             return []
-        proof = compile_gate(found, len(self.records))
+        known = known_failure(first.environment.torch_minor, True, first.environment.rfdetr)
+        proof = compile_gate(found, len(self.records), matcher(known))
         if proof is None:
-            return []
+            return self._known_fall_back(found, known)
         name, outcome = proof
-        known = self._known_failure(outcome.message)
-        if known:
-            return [known]
         signals = found.get(name)
         return [self._answer(name, pooled(signals) if signals else None, self._approved(name), outcome)]
+
+    def _known_fall_back(self, found: Mapping[str, list[Signal]], known: KnownFailure | None) -> list[SignalVerdict]:
+        """Return the row of a fall back that is known of this torch minor: its counts are gated as any others."""
+        if known is None or compile_gate(found, len(self.records)) is None:
+            return []
+        parts = [f"{part.name} {plain(part.value)}" for part in pooled(found[FRAMES_FAILED]).parts]
+        head = f"fell back as expected of torch {self.records[0].environment.torch_minor}: {known.reason}"
+        return [_expectation(self.records[0], "pass", "\n".join([head, *parts]))]
 
     def _mismatched(self, found: Mapping[str, list[Signal]]) -> list[SignalVerdict]:
         """Return the row of a compiled step that computes something else, unless a person has approved that."""
@@ -158,15 +165,6 @@ class _Bench(NamedTuple):
         parts = [f"{part.name} {plain(part.value)}" for part in now.parts]
         message = "\n".join(["the compiled step computes something else than the eager one", *parts])
         return [self._answer(MISMATCHES, now, None, Outcome("failed", message))]
-
-    def _known_failure(self, message: str) -> SignalVerdict | None:
-        """Return the row of a fall back that is known of this torch minor: its counts are gated as any others."""
-        minor = self.records[0].environment.torch_minor
-        known = known_failure(minor, compiled=True)
-        if known is None or not re.search(known.pattern, message):
-            return None
-        head = f"fell back as expected of torch {minor}: {known.reason}"
-        return _expectation(self.records[0], "pass", f"{head}\n{message}")
 
     def _approved(self, name: str) -> BaselineSignal | None:
         return self.baseline.signal(name) if self.baseline else None
@@ -277,11 +275,11 @@ def _wall_note(baseline: Baseline, base: BaselineSignal, environment: Environmen
 
 def failed_run(record: Record) -> SignalVerdict:
     """Return the row of a run that did not finish: a pass where it failed exactly as is known of its torch minor."""
-    known = known_failure(record.environment.torch_minor, record.case.compile)
+    known = known_failure(record.environment.torch_minor, record.case.compile, record.environment.rfdetr)
     why = last_line(record)
-    expected = known is not None and record.status == "failed" and re.search(known.pattern, why) is not None
+    expected = record.status == "failed" and matcher(known)(why)
     message = f"did not finish: {why}"
-    if expected and known:
+    if known and expected:
         message = f"failed as expected of torch {record.environment.torch_minor}: {known.reason}; {why}"
     elif known:
         message += f"; expected of torch {record.environment.torch_minor} was another failure: {known.reason}"
@@ -316,7 +314,7 @@ def _stale_expectation(records: Sequence[Record]) -> list[SignalVerdict]:
     """Return a row where a case ran, and compiled where it should, that is known to fail."""
     record = records[0]
     minor = record.environment.torch_minor
-    known = known_failure(minor, record.case.compile)
+    known = known_failure(minor, record.case.compile, record.environment.rfdetr)
     if known is None or (record.case.compile and compile_gate(by_signal(records), len(records))):
         return []
     message = f"ran, and perf/matrix.py says it fails with torch {minor}: {known.reason}; drop that expectation"

@@ -27,7 +27,7 @@ from perf.probes.trace import capture, without_ops
 from perf.probes.work import aten_ops, call_counts, dispatched_ops
 from perf.progress import Progress
 from perf.record import TIMED, Record, Signal, write_record
-from perf.rfdetr_api import Built, Sample, Stepper, build, fit, steered, validate
+from perf.rfdetr_api import Built, Sample, Stepper, build, fit, steered, task_of, validate
 from perf.run_order import MINOR_VARIABLE, Order
 from perf.shapes import ShapesSpec, write_shapes
 from perf.workload import make_samples
@@ -121,6 +121,9 @@ class Run:
             self._validate(built, samples)
 
     def _measure_epoch(self, built: Built, scratch: Path) -> None:
+        if task_of(built.case).keypoints:
+            msg = f"{built.case.id}: the generated data set has no keypoints; measure a step of this config instead"
+            raise ValueError(msg)
         batch = built.case.batch_size
         spec = ShapesSpec(images_train=EPOCH_STEPS * batch, images_valid=batch)
         self._add(run_epoch(built, write_shapes(scratch, spec), self.progress))

@@ -73,12 +73,29 @@ class Session:
         return Order(case=case, session=self.name, run=run, folder=self.folder, patch=self.patch, untimed=self.untimed)
 
     def is_done(self, order: Order) -> bool:
-        """Return whether this run finished already, in a session that is resumed.
+        """Return whether this run finished already, in a session that is resumed: by the same command."""
+        try:
+            record = read_record(order.record_path)
+        except (OSError, ValueError):  # none, or half a one: it is measured again
+            return False
+        return record.status == "finished" and record.command == order.command
+
+    def check_resumed(self) -> None:
+        """Check that what is installed now is what the session's records were measured with.
 
         Raises:
-            ValueError: its record cannot be read; names the file.
+            ValueError: there is no such session, or another rfdetr, torch or library made it; says which.
         """
-        return order.record_path.exists() and read_record(order.record_path).status == "finished"
+        if self.name in ("", ".", "..") or Path(self.name).name != self.name or not self.folder.is_dir():
+            msg = f"--resume {self.name}: no such session in {self.folder.parent}"
+            raise ValueError(msg)
+        now = environment.software()
+        for record in self.records():
+            then = {name: getattr(record.environment, name) for name in now}
+            if record.status == "finished" and then != now:
+                changed = ", ".join(f"{name} {then[name]}, now {now[name]}" for name in now if then[name] != now[name])
+                msg = f"--resume {self.name}: it was measured with {changed}; start a new session"
+                raise ValueError(msg)
 
     def records(self, case: Case | None = None) -> list[Record]:
         """Return the session's records so far, of one case or of all; empty where there is none.

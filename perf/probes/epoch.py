@@ -15,6 +15,7 @@ from types import CodeType
 from typing import Any
 from unittest import mock
 
+from perf.pool import parts_by_name
 from perf.probes import compilation
 from perf.probes.source import short_path, without_line
 from perf.progress import Progress
@@ -292,9 +293,7 @@ def _limit_hits(watch: Watch) -> Iterator[None]:
 
 def parse_limit_warning(message: str) -> Frame | None:
     """Return the frame that Dynamo's warning on a recompile limit names; None of another message."""
-    found = re.search(
-        r"hit config\.\w*(?:recompile|cache_size)_limit .*?function: '(.+?)' \((.+):(\d+)\)", message, re.S
-    )
+    found = _LIMIT_WARNING.search(message)
     return (found[1], found[2], int(found[3])) if found else None
 
 
@@ -314,12 +313,19 @@ def limit_signals(watch: Watch) -> list[Signal]:
     from torch._dynamo import config
 
     limit = config.recompile_limit if hasattr(config, "recompile_limit") else config.cache_size_limit  # up to 2.6
-    hits = [Part(name=_name(frame), value=1, where=[_where(frame)]) for frame in watch.hits]
+    each = [Part(name=_name(frame), value=1, where=[_where(frame)]) for frame in watch.hits]
+    hits = list(parts_by_name(each).values())
     eager = Counter(step.name for index, step in enumerate(watch.steps) if watch.is_eager(index))
     parts = [Part(name=name, value=count) for name, count in eager.items()]
     return [
         Signal(name="recompile_limit", kind="info", unit="graphs a frame", value=limit, direction="higher"),
-        Signal(name="recompile_limit_hits", kind="count-strict", unit="frames", value=len(hits), parts=_merged(hits)),
+        Signal(
+            name="recompile_limit_hits",
+            kind="count-strict",
+            unit="frames",
+            value=len(each),
+            parts=hits,
+        ),
         Signal(name="eager_steps", kind="count-strict", unit="steps", value=eager.total(), parts=parts),
     ]
 
@@ -330,16 +336,6 @@ def _name(frame: Frame) -> str:
 
 def _where(frame: Frame) -> str:
     return f"{short_path(frame[1])}:{frame[2]}"
-
-
-def _merged(parts: list[Part]) -> list[Part]:
-    """Return the parts with those of one name, such as the resumed parts of one function, in one."""
-    merged: dict[str, Part] = {}
-    for part in parts:
-        known = merged.setdefault(part.name, Part(name=part.name, value=0))
-        known.value += part.value
-        known.where = list(dict.fromkeys([*known.where, *part.where]))
-    return list(merged.values())
 
 
 def _interpolations(watch: Watch) -> Signal:

@@ -194,14 +194,14 @@ def _signals(sides: Sides) -> list[Signal]:
     measured = sides.measured()
     compiled = compilation.signals(sides.compiled.built.module.model)
     free = differences(measured, reference)
-    verdict = Verdict(free, {}, [])
+    compared = Comparison(free, {}, [])
     if not all(difference.agrees for difference in free.values()):
-        verdict = explain(free, measured, reference, sides)
-    return [*verdict.signals(), *compiled]
+        compared = explain(free, measured, reference, sides)
+    return [*compared.signals(), *compiled]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Comparison:
     """``free``: the differences as measured; ``explained``: the keys that ties explain, and which; ``ties``: all."""
 
     free: dict[str, Difference]
@@ -216,10 +216,17 @@ class Verdict:
         return [
             Signal(name="parity_mismatches", kind="count-strict", unit="keys", value=len(wrong), parts=wrong),
             Signal(name="parity_ties", kind="info", unit="keys", value=len(ties), parts=ties),
+            self._unresolved(),
             self._choices(),
             _by_key("parity_difference", "of tolerance", {k: d.ratio for k, d in self.free.items()}),
             _by_key("parity_tolerance", "relative", {k: _relative(d) for k, d in self.free.items()}),
         ]
+
+    def _unresolved(self) -> Signal:
+        """Return the keys whose tolerance is as large as the value: that they agree proves nothing."""
+        blunt = [key for key, d in self.free.items() if d.agrees and d.size and d.tolerance >= d.scale]
+        parts = [Part(name=key, value=1) for key in blunt]
+        return Signal(name="parity_unresolved", kind="info", unit="keys", value=len(parts), parts=parts)
 
     def _choices(self) -> Signal:
         """Return how the choices differ, be they ties or not; looked into only where a key is off."""
@@ -285,11 +292,9 @@ def _finite(value: float) -> float:
 
 
 def _distance(one: float | None, other: float | None) -> float:
-    """Return the absolute difference: 0 for the same non-finite value on both sides, infinity on one side only."""
+    """Return the absolute difference: infinity where a side has no number, both included: those were not compared."""
     if one is None or other is None:
         return math.inf
-    if one == other or (math.isnan(one) and math.isnan(other)):
-        return 0.0
     size = abs(one - other)
     return size if math.isfinite(size) else math.inf
 
@@ -358,15 +363,8 @@ def _apart(one: dict[str, Any], other: dict[str, Any]) -> dict[str, float]:
         present = [side[name].double() for side in (one, other) if name in side]
         change = present[0] - present[1] if len(present) == 2 else present[0]
         size = float(change.norm())
-        same = not math.isfinite(size) and len(present) == 2 and _same_numbers(*present)
-        found[name] = 0.0 if same else size if math.isfinite(size) else math.inf
+        found[name] = size if math.isfinite(size) else math.inf  # no number on both sides is no agreement
     return found
-
-
-def _same_numbers(one: Any, other: Any) -> bool:
-    import torch
-
-    return bool(torch.equal(one.nan_to_num(), other.nan_to_num()) and torch.equal(one.isnan(), other.isnan()))
 
 
 def _part_of(parameter: str) -> str:
@@ -375,7 +373,7 @@ def _part_of(parameter: str) -> str:
     return ".".join(names[:2])
 
 
-def explain(free: dict[str, Difference], measured: Taken, reference: Pair, sides: Sides) -> Verdict:
+def explain(free: dict[str, Difference], measured: Taken, reference: Pair, sides: Sides) -> Comparison:
     """Hold the eager step to the compiled one's choices, one kind after the other, and see what then agrees."""
     chosen = Choices(None, measured.chosen.assigned, measured.chosen.points)
     if reference.low.scores is not None and measured.rows is not None:
@@ -390,14 +388,14 @@ def explain(free: dict[str, Difference], measured: Taken, reference: Pair, sides
         ties.append(tie)
         if not tie.is_tie:
             # What follows from a choice that no rounding error turned is explained by nothing.
-            return Verdict(free, explained, ties)
+            return Comparison(free, explained, ties)
         if not tie.differ:
             continue
         reason = " and ".join(f"{t.kind} ({t})" for t in ties if t.differ)
         for key, difference in differences(measured, pair).items():
             if difference.agrees:
                 explained.setdefault(key, f"explained by {reason}")
-    return Verdict(free, explained, ties)
+    return Comparison(free, explained, ties)
 
 
 def _also(held: Choices, kind: str, chosen: Choices) -> Choices:

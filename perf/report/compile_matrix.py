@@ -22,7 +22,7 @@ from perf.compile_matrix import (
     version_key,
 )
 from perf.configs import KNOWN
-from perf.matrix import DEFAULT_MINOR, DEFAULT_RFDETR, MATRIX, RELEASES, KnownFailure, known_failure
+from perf.matrix import DEFAULT_MINOR, DEFAULT_RFDETR, MATRIX, RELEASES, KnownFailure, known_failure, matcher
 from perf.record import read_records, write_atomically
 from perf.report.humanize import number, printable
 
@@ -115,7 +115,7 @@ def _pair_name(pair: tuple[str, str]) -> str:
 
 
 def _compiles(row: Row) -> bool:
-    return row.case_id != row.eager
+    return row.case.compile if row.case else row.case_id != row.eager
 
 
 def _pair_of(row: Row) -> tuple[str, str]:
@@ -167,6 +167,9 @@ def _pair(pair: tuple[str, str], rows: Sequence[Row], steps_per_epoch: int | Non
     for row in rows:
         by_kind.setdefault(_kind(row), []).append(row)
     compiled = by_kind.get("configs", [])
+    if "settings" in by_kind:  # beside the step as rfdetr compiles it
+        tried = {(row.config, row.batch, row.lane) for row in by_kind["settings"]}
+        by_kind["settings"] += [row for row in compiled if (row.config, row.batch, row.lane) in tried]
     eager = {row.case_id: row for row in rows if not _compiles(row)}
     blocks = [
         f"### Configs with {text(_pair_name(pair))}\n",
@@ -175,7 +178,8 @@ def _pair(pair: tuple[str, str], rows: Sequence[Row], steps_per_epoch: int | Non
         *(_section(*section, by_kind[kind]) for kind, section in _SECTIONS.items() if kind in by_kind),
     ]
     paying = [_paying(row, eager.get(row.eager), steps_per_epoch) for row in compiled if row.backend == "inductor"]
-    return "\n".join([*blocks, table(_PAYING, paying)] if paying else blocks)
+    pays = f"#### When compiling pays back\n\n{table(_PAYING, paying)}"
+    return "\n".join([*blocks, pays] if paying else blocks)
 
 
 def _kind(row: Row) -> str:
@@ -200,7 +204,7 @@ def _section(title: str, head: str, columns: Sequence[str], cells: Callable[[Row
 
 def _setting(row: Row) -> list[str]:
     counted = [_count(row, name) for name in ("graphs", "graph_breaks", "recompiles")]
-    said = "unsupported here" if row.case and _needs_a_gpu(row.case) else _outcome(row)
+    said = f"unsupported here: {_outcome(row)} without" if row.case and _needs_a_gpu(row.case) else _outcome(row)
     return [code(row.case_id), said, *counted, _time(row.step_seconds), _figure(row, "gpu_busy", "ms")]
 
 
@@ -392,8 +396,9 @@ def _places(row: Row) -> list[str]:
 
 
 def _is_known(row: Row) -> bool:
-    known = known_failure(row.torch_minor, _compiles(row))
-    return known is not None and re.search(known.pattern, row.why) is not None
+    known = matcher(known_failure(row.torch_minor, _compiles(row), row.rfdetr))
+    failed = row.reasons.get("frames_failed", []) if row.outcome == "fell back" else []
+    return all(known(part.name) for part in failed) if failed else known(row.why)
 
 
 def _seen(known: KnownFailure, rows: Sequence[Row]) -> str:

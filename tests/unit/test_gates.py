@@ -229,9 +229,14 @@ class TestCompile:
         assert self.answer(proof()) is None
 
     def test_a_frame_that_hit_the_recompile_limit_did_compile(self) -> None:
-        hit = a_signal("recompile_limit_hits", 1)
-        assert self.answer([*proof(9, 1), hit]) is None
-        assert self.answer([*proof(9, 2), hit]) is not None
+        hit = Part(name="?: Unsupported: Dynamo recompile limit exceeded", value=1)
+        assert self.answer(proof(9, 1, [hit])) is None
+        assert self.answer(proof(9, 2, [hit, Part(name="?: InternalTorchDynamoError", value=1)])) is not None
+        assert self.answer([*proof(9, 1), a_signal("recompile_limit_hits", 1)]) is not None
+
+    def test_what_falls_back_in_validation_is_not_compiled(self) -> None:
+        answer = self.answer([*proof(), a_signal("eval_frames_failed", 3)])
+        assert answer == ("eval_frames_failed", "not-compiled", "frames that fell back to eager in validation: 3")
 
     def test_no_frame_is_not_compiled(self) -> None:
         message = "compile=True, and no frame was compiled: the step ran eager"

@@ -12,7 +12,7 @@ import torch
 
 from perf.case import Case
 from perf.probes import compilation, parity
-from perf.probes.parity import Difference, Pair, Tie, Verdict, differences, identify
+from perf.probes.parity import Comparison, Difference, Pair, Tie, differences, identify
 from perf.record import Signal
 from perf.rfdetr_api import Stepper, build, fit, steered
 from perf.rfdetr_parity import Choices, Taken, take_step
@@ -113,8 +113,6 @@ def test_a_value_that_is_no_number_on_one_side_is_off(value: float) -> None:
     assert off(a_step(losses=losses)) == {"loss_ce": parity.NO_NUMBER}
     assert off(a_step(gradients=gradients)).keys() == {"grad_norm", "gradient of head"}
     assert off(a_step(), Pair(a_step(losses=losses), a_pair().high)) == {"loss_ce": parity.NO_NUMBER}
-    same = Pair(a_step(losses=losses, gradients=gradients), a_pair().high)
-    assert off(a_step(losses=losses, gradients=gradients), same) == {}
 
 
 def test_a_key_on_one_side_only_is_off() -> None:
@@ -130,20 +128,35 @@ def test_no_signal_holds_a_value_that_is_no_number() -> None:
     losses = {"loss_ce": math.nan, "loss_bbox": math.inf, "loss": math.nan}
     free = differences(a_step(losses=losses), Pair(a_step(losses={"loss": -math.inf}, weights={}), a_step()))
 
-    found = {signal.name: signal for signal in Verdict(free, {}, []).signals()}
+    found = {signal.name: signal for signal in Comparison(free, {}, []).signals()}
     assert found["parity_mismatches"].value == 3
     assert found["parity_difference"].value == parity.NO_NUMBER
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_no_number_on_both_sides_is_no_agreement(value: float) -> None:
+    losses = {**a_step().losses, "loss_ce": value}
+    gradients = {**a_step().gradients, "head.weight": torch.tensor([3.0, value])}
+    step = a_step(losses=losses, gradients=gradients)
+    assert off(step, Pair(step, step)).keys() == {"loss_ce", "grad_norm", "gradient of head"}
+
+
+def test_a_tolerance_as_large_as_the_value_proves_nothing_and_is_told() -> None:
+    free = {"blunt": Difference(0.5, 2.0, 1.0), "sharp": Difference(0.5, 0.9, 1.0), "zero": Difference(0.0, 0.0, 0.0)}
+    found = {signal.name: signal for signal in Comparison(free, {}, []).signals()}
+    assert [part.name for part in found["parity_unresolved"].parts] == ["blunt"]
 
 
 def test_what_ties_explain_is_told_and_not_counted() -> None:
     free = {"loss_ce": Difference(2.0, 1.0, 1.0), "loss": Difference(3.0, 1.0, 1.0), "fine": Difference(0.5, 1.0, 1.0)}
     tie = Tie(parity.TOP_K, 2, 100, gap=0.3e-7, limit=1e-6, unit=1e-7)
-    verdict = Verdict(free, {"loss_ce": f"explained by top-k ({tie})", "fine": "explained by top-k"}, [tie])
+    verdict = Comparison(free, {"loss_ce": f"explained by top-k ({tie})", "fine": "explained by top-k"}, [tie])
 
     found = {signal.name: signal for signal in verdict.signals()}
     assert {name: signal.value for name, signal in found.items()} == {
         "parity_mismatches": 1,
         "parity_ties": 1,
+        "parity_unresolved": 1,
         "parity_choices": 2,
         "parity_difference": 3,
         "parity_tolerance": 1,

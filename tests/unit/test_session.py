@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import CPU_COMPILED, CPU_EAGER, GPU_EAGER, a_baseline, a_record, a_signal, proof
+from factories import CPU_COMPILED, CPU_EAGER, GPU_EAGER, a_baseline, a_record, a_signal, an_environment, proof
 
 from perf import session as sessions
 from perf.baselines import write_baseline
 from perf.case import Lane
+from perf.environment import software
 from perf.judge import GATED
 from perf.record import Record, write_record
 from perf.session import Session, bad_input, chosen_cases, new_name, nothing_measured, reasons
@@ -147,5 +148,39 @@ def test_a_run_is_done_once_it_has_finished(status: Any, done: bool, tmp_path: P
     session = a_session(tmp_path)
     order = session.order(CPU_COMPILED, 0)
     assert not session.is_done(order)
-    leave(session, a_record([], CPU_COMPILED, status=status))
+    leave(session, a_record([], CPU_COMPILED, status=status, command=order.command))
     assert session.is_done(order) == done
+
+
+@pytest.mark.parametrize("change", [{"untimed": True}, {"patch": Path("fix.py")}])
+def test_a_run_of_another_command_is_not_done(change: dict[str, Any], tmp_path: Path) -> None:
+    session = a_session(tmp_path)
+    leave(session, a_record([], CPU_COMPILED, command=session.order(CPU_COMPILED, 0).command))
+    other = a_session(tmp_path, **change)
+    assert not other.is_done(other.order(CPU_COMPILED, 0))
+
+
+def test_half_a_record_is_measured_again(tmp_path: Path) -> None:
+    session = a_session(tmp_path)
+    path = session.order(CPU_COMPILED, 0).record_path
+    path.parent.mkdir(parents=True)
+    path.write_text('{"schema_version": 1,')
+    assert not session.is_done(session.order(CPU_COMPILED, 0))
+
+
+def test_a_session_is_resumed_with_what_it_was_begun_with(tmp_path: Path) -> None:
+    session = a_session(tmp_path)
+    here = an_environment(**software())
+    leave(session, a_record([], CPU_COMPILED, environment=here))
+    session.check_resumed()
+    leave(session, a_record([], CPU_EAGER, environment=here.model_copy(update={"transformers": "5.1.0"})))
+    with pytest.raises(ValueError, match=r"it was measured with transformers 5.1.0, now .*; start a new session"):
+        session.check_resumed()
+
+
+@pytest.mark.parametrize("name", [".", "..", "", "s2", "s1/nano-cpu-b2"])
+def test_only_a_session_can_be_resumed(name: str, tmp_path: Path) -> None:
+    (tmp_path / "records" / "s1" / "nano-cpu-b2").mkdir(parents=True)
+    session = a_session(tmp_path, name=name, folder=tmp_path / "records" / name)
+    with pytest.raises(ValueError, match="no such session in "):
+        session.check_resumed()
