@@ -154,8 +154,13 @@ def summarize(cases: Sequence[CaseVerdict]) -> str:
     cases_word = "case" if len(cases) == 1 else "cases"
     sentence = f"{len(hits)} of {len(cases)} {cases_word} {_PREDICATES[verdict]} on {places}"
     if verdict == "pass":
-        listed = sum(row.listed for case in cases for row in case.signals)
-        return f"{sentence}; changes inside the gate: {listed}, listed" if listed else sentence
+        listed = [row for case in cases for row in case.signals if row.listed]
+        # No kind that is gated: not a change, but a failure that was expected.
+        expected = [row for row in listed if row.kind == "info"]
+        notes = [f"failures as expected: {len(expected)}, listed"] if expected else []
+        changes = len(listed) - len(expected)
+        notes += [f"changes inside the gate: {changes}, listed"] if changes else []
+        return "; ".join([sentence, *notes])
     return f"{sentence}: {hits[0].case_id}, {_reason(hits[0])}"
 
 

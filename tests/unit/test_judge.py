@@ -338,6 +338,16 @@ def test_the_failure_that_is_known_of_a_torch_is_a_pass_that_says_so() -> None:
     assert "pins in force: torch 2.3.1, " in case.signals[0].message
 
 
+def test_a_session_of_expected_failures_says_so_first() -> None:
+    environment = an_environment(torch="2.3.1", torch_minor="2.3")
+    record = a_record([], status="failed", error=IMPORT_ERROR, environment=environment)
+    found = judge([record], {})
+    assert (found.exit_code, found.summary) == (
+        0,
+        "1 of 1 case pass on cpu, torch 2.3; failures as expected: 1, listed",
+    )
+
+
 def test_another_failure_than_the_known_one_fails_and_names_both() -> None:
     case = on_torch("2.3", [], status="failed", error="ImportError: libcudart.so.12: cannot open")
     assert case.verdict == "failed"
