@@ -160,7 +160,7 @@ def _guard(entry: Any) -> tuple[str, str | None]:
     """Return the guard that failed, free of line numbers, and the source line that set it."""
     reason = getattr(entry, "recompile_reason", None) or _noted_failure(entry) or "guard not told by this torch"
     guard, _, source = _first_line(re.sub(r"^\d+/\d+: ", "", reason)).partition("  # ")
-    guard = re.sub(r"\b\d{9,}\b", "ID", guard)  # of an object: another one in every process
+    guard = re.sub(r"(?<![\w.])\d{9,}(?![\w.])", "ID", guard)  # of an object: another one in every process
     found = re.search(r"# ([^#\s]+):(\d+) in ", f"# {source}")
     if found is None:
         return guard.strip(), _at(entry.co_filename, entry.co_firstlineno)
