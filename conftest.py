@@ -44,6 +44,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="count only, take no time: xdist workers may then share a GPU",
     )
+    group.addoption(
+        "--cold", action="store_true", help="an Inductor cache of its own a case: run 0 compiles cold, the others warm"
+    )
     group.addoption("--patch", type=Path, metavar="FILE", help="Python file to import before rfdetr builds the model")
     group.addoption("--run-timeout", type=float, default=3600.0, metavar="SECONDS", help="longest time for one run")
     group.addoption("--resume", metavar="SESSION", help="go on with this session: runs that finished are not repeated")
@@ -77,6 +80,7 @@ def _make_session(config: pytest.Config) -> Session:
         patch=option.patch,
         timeout=option.run_timeout,
         untimed=option.untimed,
+        cold=option.cold,
     )
     if option.resume is not None:
         try:

@@ -89,10 +89,10 @@ def command_line(order: Order) -> list[str]:
     benchmark = order.stem.with_suffix(".benchmark.json")
     options = ["-q", "-p", "no:cacheprovider", "-o", "filterwarnings=default", f"--benchmark-json={benchmark}"]
     patch = ["--patch", str(order.patch.resolve())] if order.patch else []
-    untimed = ["--untimed"] if order.untimed else []
+    flags = [f"--{name}" for name in ("untimed", "cold") if getattr(order, name)]
     told = ["--case", order.case.id, "--one-run", str(order.run), "--session", order.session]
     records = ["--records", str(order.folder.resolve().parent)]
-    return [sys.executable, "-m", "perf.child", str(ONE_RUN), *options, *told, *records, *patch, *untimed]
+    return [sys.executable, "-m", "perf.child", str(ONE_RUN), *options, *told, *records, *patch, *flags]
 
 
 # Which convolution ATen takes depends on the number of threads, and with it the cpu lane's counts. One is what every
@@ -105,7 +105,9 @@ def _environment(order: Order) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     # Set iteration order reaches Python call counts.
     threads = _ONE_THREAD if order.case.lane == "cpu" else {}
-    return {**kept, "PYTHONHASHSEED": "0", **threads, **trace_environment(order.stem, order.case.compile)}
+    cache = {"TORCHINDUCTOR_CACHE_DIR": str(order.cache.resolve())} if order.cold else {}
+    trace = trace_environment(order.stem, order.case.compile)
+    return {**kept, "PYTHONHASHSEED": "0", **threads, **cache, **trace}
 
 
 def _follow(process: subprocess.Popen[bytes], follower: Follower, tell: Callable[[str], None], timeout: float) -> str:

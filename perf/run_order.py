@@ -20,7 +20,7 @@ class Order:
     ``folder`` is the session's, inside the records folder.
 
     ``patch`` is a Python file executed before rfdetr builds anything, to measure a change without installing it.
-    ``untimed``: count only, since other runs may share the GPU.
+    ``untimed``: count only, since other runs may share the GPU. ``cold``: the case has an Inductor cache of its own.
     """
 
     case: Case
@@ -29,6 +29,7 @@ class Order:
     folder: Path
     patch: Path | None = None
     untimed: bool = False
+    cold: bool = False
 
     @property
     def stem(self) -> Path:
@@ -51,12 +52,18 @@ class Order:
         return self.stem.with_suffix(".log")
 
     @property
+    def cache(self) -> Path:
+        """The Inductor cache of the case in its session, where the session is ``cold``."""
+        return self.stem.parent / "inductor"
+
+    @property
     def command(self) -> str:
         """The command that makes such a run again."""
         minor = os.environ.get(MINOR_VARIABLE)
         suite = f"nox -s perf-{minor} --" if minor else "pytest tests/suite"
         patch = f" --patch {shlex.quote(_relative(self.patch))}" if self.patch else ""
-        return f"{suite} --case {self.case.id}{patch}{' --untimed' if self.untimed else ''}"
+        flags = "".join(f" --{name}" for name in ("untimed", "cold") if getattr(self, name))
+        return f"{suite} --case {self.case.id}{patch}{flags}"
 
 
 def _relative(path: Path) -> str:

@@ -63,6 +63,7 @@ class Session:
     patch: Path | None
     timeout: float
     untimed: bool = False
+    cold: bool = False
 
     def runs_of(self, case: Case) -> int:
         """Return how many runs ``case`` gets."""
@@ -70,7 +71,15 @@ class Session:
 
     def order(self, case: Case, run: int) -> Order:
         """Return the order of one run."""
-        return Order(case=case, session=self.name, run=run, folder=self.folder, patch=self.patch, untimed=self.untimed)
+        return Order(
+            case=case,
+            session=self.name,
+            run=run,
+            folder=self.folder,
+            patch=self.patch,
+            untimed=self.untimed,
+            cold=self.cold,
+        )
 
     def is_done(self, order: Order) -> bool:
         """Return whether this run finished already, in a session that is resumed: by the same command."""

@@ -62,13 +62,10 @@ def _settings(lane: Lane) -> list[Case]:
     cases += [_with(base, suppress_errors=on) for on in (True, False)]
     cases += [_with(base, capture_scalars=on) for on in (True, False)]
     inductor = _with(base, backend="inductor")
-    cases += [_with(inductor, mode=mode, dynamic=dynamic) for mode in MODES[1:] for dynamic in _dynamics(lane)]
-    return [*cases, _with(inductor, cuda_graphs=True)]
-
-
-def _dynamics(lane: Lane) -> tuple[Dynamic, ...]:
     # A cold Inductor compile of the reduced model takes minutes on two cores.
-    return DYNAMICS if lane == "gpu" else ("off",)
+    dynamics: tuple[Dynamic, ...] = ("rfdetr", *DYNAMICS) if lane == "gpu" else ("rfdetr",)
+    cases += [_with(inductor, mode=mode, dynamic=dynamic) for mode in MODES[1:] for dynamic in dynamics]
+    return [*cases, _with(inductor, cuda_graphs=True)]
 
 
 def _parity(lane: Lane) -> list[Case]:

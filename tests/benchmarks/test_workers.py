@@ -17,6 +17,8 @@ from perf.case import Lane
 from perf.session import gpu_count
 from perf.suites import suite
 
+# Of the whole set of configs on a machine of 16 cores; two cores cannot.
+LEAST_ON_A_GPU = 3
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -56,4 +58,4 @@ def test_several_workers_are_faster_than_one(request: pytest.FixtureRequest, tmp
     with capsys.disabled():
         print(f"\n{len(ids)} cases: {one:.0f} s one after another, {several:.0f} s by {len(ids)} workers")
         print(f"{one / several:.2f} times as fast")
-    assert several < one
+    assert one / several > (LEAST_ON_A_GPU if lane == "gpu" else 1)

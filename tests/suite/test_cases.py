@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 
 import pytest
@@ -30,6 +31,8 @@ def test_measure(case: Case, run: int, perf_session: Session, tell: Callable[[st
 
 def test_verdict(case: Case, perf_session: Session) -> None:
     """The verdict on all runs of a case: fails where work changed, skips where nothing can be told."""
+    if perf_session.cold:  # hundreds of MB that nobody reads again
+        shutil.rmtree(perf_session.order(case, 0).cache, ignore_errors=True)
     problem = f"{case.id}: no run left a record"
     try:
         judged = perf_session.judge(perf_session.records(case)).cases

@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -284,3 +285,11 @@ def test_the_cpu_lane_runs_on_one_thread(order: Order, stand_in: Callable[[str],
         run_in_fresh_process(order, lambda _: None, timeout=60)
 
     assert order.log_path.read_text().startswith("1 1")
+
+
+def test_only_a_cold_run_has_an_inductor_cache_of_its_own(order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    cold = replace(order, cold=True)
+    assert "TORCHINDUCTOR_CACHE_DIR" not in launch._environment(order)
+    assert launch._environment(cold)["TORCHINDUCTOR_CACHE_DIR"] == str(cold.cache.resolve())
+    assert "--cold" in launch.command_line(cold)

@@ -55,3 +55,9 @@ def test_the_command_names_the_patch(patch: str, told: str) -> None:
 
 def test_a_patch_below_the_working_directory_is_named_relatively(tmp_path: Path) -> None:
     assert an_order(patch=tmp_path / "fixes" / "a.py").command.endswith(" --patch fixes/a.py")
+
+
+def test_a_cold_case_has_an_inductor_cache_of_its_own_in_its_session(tmp_path: Path) -> None:
+    order = Order(case=CPU_EAGER, session="s1", run=1, folder=tmp_path / "s1", cold=True, untimed=True)
+    assert order.cache == tmp_path / "s1" / CPU_EAGER.id / "inductor"
+    assert order.command.endswith(f" --case {CPU_EAGER.id} --untimed --cold")
