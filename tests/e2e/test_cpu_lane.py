@@ -13,6 +13,7 @@ from running import PATCHES, Outcome, line_in, run_suite
 EAGER = "nano-cpu-b2"
 CAPTURED = "nano-cpu-b2-compile-eager"
 INDUCTOR = "nano-cpu-b2-compile"
+PARITY = "nano-cpu-b2-compile-eager-parity"
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def test_unmodified_rfdetr_passes_without_a_single_changed_count(unmodified: Out
     assert unmodified.exit_code == 0, unmodified.output
     assert unmodified.judgement.summary == "2 of 2 cases pass on cpu, torch 2.14"
     gated = [row for case in unmodified.judgement.cases for row in case.signals if row.verdict]
-    assert len(gated) == 14
+    assert len(gated) == 18
     assert [row.signal for row in gated if row.change] == []
 
 
@@ -77,6 +78,16 @@ def test_many_aten_ops_are_a_regression(tmp_path: Path) -> None:
     assert (ops.verdict, ops.change) == ("regressed", 400)
     assert "rfdetr-perf refresh" in outcome.output
     assert f"--case {EAGER} --patch {PATCHES / 'many_aten_ops.py'}" in outcome.output
+
+
+def test_a_compiled_step_that_computes_something_else_fails(tmp_path: Path) -> None:
+    outcome = run_suite(tmp_path, "--case", PARITY, patch="wrong_when_compiled.py")
+    mismatches = outcome.signal(PARITY, "parity_mismatches")
+    assert outcome.exit_code == 1
+    assert mismatches.verdict == "failed"
+    assert "the compiled step computes something else than the eager one" in outcome.output
+    assert "loss_bbox 1" in mismatches.message
+    assert outcome.signal(PARITY, "model_frames").now == 1
 
 
 def test_inductor_really_compiles_the_shipped_recipe_and_passes(tmp_path: Path) -> None:
