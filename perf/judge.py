@@ -21,7 +21,7 @@ from perf.gates import (
     device_gate,
     plain,
 )
-from perf.matrix import KnownFailure, known_failure, matcher
+from perf.matrix import MATRIX, KnownFailure, known_failure, matcher, pins_for
 from perf.pool import by_case, by_signal, common_environment, host, made_with, pooled
 from perf.record import TIMED, Kind, Record, Signal
 from perf.verdicts import (
@@ -157,9 +157,16 @@ class _Bench(NamedTuple):
         return [_expectation(self.records[0], "pass", "\n".join([head, *parts]))]
 
     def _mismatched(self, found: Mapping[str, list[Signal]]) -> list[SignalVerdict]:
-        """Return the row of a compiled step that computes something else, unless a person has approved that."""
+        """Return the row of a compiled step that computes something else, unless that is approved or expected."""
         signals = found.get(MISMATCHES, [])
-        if self._approved(MISMATCHES) or max((signal.value for signal in signals), default=0) <= 0:
+        most = max((signal.value for signal in signals), default=0)
+        minor = self.records[0].environment.torch_minor
+        known = pins_for(minor).known_mismatch if minor in MATRIX and signals else ""
+        if known:
+            verdict: Verdict = "pass" if most > 0 else "improved"
+            told = f"computes something else, as expected of torch {minor}" if most > 0 else f"torch {minor} agrees now"
+            return [_expectation(self.records[0], verdict, f"{told}: {known}", "expected mismatch")]
+        if self._approved(MISMATCHES) or most <= 0:
             return []
         now = pooled(signals)
         parts = [f"{part.name} {plain(part.value)}" for part in now.parts]
@@ -321,10 +328,10 @@ def _stale_expectation(records: Sequence[Record]) -> list[SignalVerdict]:
     return [_expectation(record, "improved", message)]
 
 
-def _expectation(record: Record, verdict: Verdict, message: str) -> SignalVerdict:
+def _expectation(record: Record, verdict: Verdict, message: str, what: str = "expected failure") -> SignalVerdict:
     return SignalVerdict(
         case_id=record.case_id,
-        signal="expected failure",
+        signal=what,
         kind="info",
         verdict=verdict,
         message=message,

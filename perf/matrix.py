@@ -45,7 +45,8 @@ class KnownFailure:
 class Pins:
     """Exact releases for one torch minor. Whatever can change a count is pinned; the rest may float.
 
-    ``numpy`` and the others are versions without an operator. ``known_failure`` is None where rfdetr works.
+    ``numpy`` and the others are versions without an operator. ``known_failure`` is None where rfdetr works;
+    ``known_mismatch`` says why a compiled step is known to compute something else than the eager one.
     """
 
     torch: str
@@ -58,6 +59,7 @@ class Pins:
     scipy: str = "1.17.1"
     python: str = "3.11"
     known_failure: KnownFailure | None = None
+    known_mismatch: str = ""
 
     @property
     def torch_requirements(self) -> list[str]:
@@ -95,6 +97,12 @@ _ITERATORS = KnownFailure(
 # This torch counts frames that failed of which its metrics tell nothing.
 _ITERATORS_UNTOLD = replace(_ITERATORS, pattern=rf"{_ITERATORS.pattern}|^no source line known$")
 
+# Seen with backend="eager" too; with a plain loop in its place there is no mismatch (docs/compiling.md).
+_GENERATOR = (
+    "Dynamo up to torch 2.6 runs a generator to its end before list.extend takes from it, so that every bottleneck in "
+    "rfdetr's C2f (models/backbone/projector.py:187) reads the same input"
+)
+
 # torchvision: the release whose metadata asks for exactly this torch (0.29 asks for torch>=2.14 only).
 # transformers: 5.1 to 5.14 need torch 2.4, 5.15 to 5.19 need 2.5, later ones 2.6; pip cannot see that.
 # 2.4 takes the release that was seen to train with it; 2.5 not 5.19, which says 2.5 and needs torch.accelerator of 2.6.
@@ -102,9 +110,17 @@ MATRIX: dict[str, Pins] = {
     # torch 2.2 was built before numpy 2: its bridge to numpy is missing there.
     "2.2": Pins(torch="2.2.2", torchvision="0.17.2", numpy="1.26.4", known_failure=_NO_TORCH_FOR_TRANSFORMERS),
     "2.3": Pins(torch="2.3.1", torchvision="0.18.1", known_failure=_NO_TORCH_FOR_TRANSFORMERS),
-    "2.4": Pins(torch="2.4.1", torchvision="0.19.1", transformers="5.1.0", known_failure=_ITERATORS_UNTOLD),
-    "2.5": Pins(torch="2.5.1", torchvision="0.20.1", transformers="5.15.0", known_failure=_ITERATORS),
-    "2.6": Pins(torch="2.6.0", torchvision="0.21.0", known_failure=_ITERATORS),
+    "2.4": Pins(
+        torch="2.4.1",
+        torchvision="0.19.1",
+        transformers="5.1.0",
+        known_failure=_ITERATORS_UNTOLD,
+        known_mismatch=_GENERATOR,
+    ),
+    "2.5": Pins(
+        torch="2.5.1", torchvision="0.20.1", transformers="5.15.0", known_failure=_ITERATORS, known_mismatch=_GENERATOR
+    ),
+    "2.6": Pins(torch="2.6.0", torchvision="0.21.0", known_failure=_ITERATORS, known_mismatch=_GENERATOR),
     "2.7": Pins(torch="2.7.1", torchvision="0.22.1"),
     "2.8": Pins(torch="2.8.0", torchvision="0.23.0"),
     "2.9": Pins(torch="2.9.1", torchvision="0.24.1"),

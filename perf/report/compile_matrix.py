@@ -377,6 +377,11 @@ def _not_working(rows: Sequence[Row]) -> str:
     """Return what is known not to work, seen or not, and what was seen not to work without being known."""
     failures = [(minor, pins.known_failure) for minor, pins in MATRIX.items() if pins.known_failure]
     known = [_known(minor, failure, [row for row in rows if row.torch_minor == minor]) for minor, failure in failures]
+    known += [
+        [minor, "what a compiled step computes", text(pins.known_mismatch), _seen_mismatch(rows, minor)]
+        for minor, pins in MATRIX.items()
+        if pins.known_mismatch
+    ]
     blocks = ["## Known not to work\n", "From `perf/matrix.py`.\n", table(("torch", "what", "why", "seen"), known)]
     other = [row for row in rows if row.outcome not in ("eager", "compiled") and not _is_known(row)]
     lines = [[code(row.case_id), *_places(row), row.outcome, code(row.why)] for row in other]
@@ -399,6 +404,12 @@ def _is_known(row: Row) -> bool:
     known = matcher(known_failure(row.torch_minor, _compiles(row), row.rfdetr))
     failed = row.reasons.get("frames_failed", []) if row.outcome == "fell back" else []
     return all(known(part.name) for part in failed) if failed else known(row.why)
+
+
+def _seen_mismatch(rows: Sequence[Row], minor: str) -> str:
+    found = [row for row in rows if row.torch_minor == minor and row.counts.get("parity_mismatches")]
+    seen = (f"{code(row.case_id)}, rfdetr {text(row.rfdetr)}: {_count(row, 'parity_mismatches')} keys" for row in found)
+    return f"observed: {'; '.join(seen)}" if found else "expected, not run"
 
 
 def _seen(known: KnownFailure, rows: Sequence[Row]) -> str:
