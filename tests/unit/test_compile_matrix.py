@@ -448,7 +448,17 @@ def test_nothing_measured_is_said_and_what_is_known_stands() -> None:
     written = document([])
     assert "Nothing has been measured yet." in written
     assert "| 2.2 | every case | every transformers 5 " in written
-    assert written.count("| expected, not run |") == sum(bool(pins.known_failure) for pins in MATRIX.values())
+    known = sum(bool(pins.known_failure) + bool(pins.known_mismatch) for pins in MATRIX.values())
+    assert written.count("| expected, not run |") == known
+
+
+def test_a_known_mismatch_is_told_where_it_was_seen() -> None:
+    old = an_environment(torch="2.6.0", torch_minor="2.6")
+    signals = [*proof(), a_signal("parity_mismatches", 19, parts=parts(loss=19))]
+    shown = document(
+        rows_of([a_record(signals, CPU_COMPILED.model_copy(update={"measure": "parity"}), environment=old)])
+    )
+    assert "observed: `nano-cpu-b2-compile-parity`, rfdetr 1.11.2: 19 keys |" in shown
 
 
 def test_what_was_seen_not_to_work_is_held_against_what_is_known() -> None:
