@@ -158,8 +158,9 @@ def releases(session: nox.Session) -> None:
 
 @nox.session(python=MATRIX[DEFAULT_MINOR].python)
 def lint(session: nox.Session) -> None:
-    """Check format, lint and types; needs neither torch nor rfdetr."""
+    """Check format, lint, types and the compile matrix; needs neither torch nor rfdetr."""
     session.install("-e", ".", *GROUPS["lint"], *GROUPS["test"])
     session.run("ruff", "format", "--check")
     session.run("ruff", "check")
     session.run("mypy")
+    session.run("rfdetr-perf", "matrix", "--check")

@@ -129,11 +129,12 @@ def _newest(pair: tuple[str, str]) -> tuple[object, ...]:
 
 
 def _charted(rows: Sequence[Row]) -> list[str]:
-    """Return the cases worth a chart of releases: those measured with several, else the plainest of Nano."""
+    """Return the cases worth a chart of releases: those measured with more than two, else the plainest of Nano."""
     pairs: dict[str, set[tuple[str, str]]] = {}
+    rows = [row for row in rows if _kind(row) == "configs"]
     for row in rows:
         pairs.setdefault(row.case_id, set()).add(_pair_of(row))
-    several = sorted(case_id for case_id, found in pairs.items() if len(found) > 1)
+    several = sorted(case_id for case_id, found in pairs.items() if len(found) > 2)
     nano = sorted((row.case_id for row in rows if row.config == "nano"), key=lambda case_id: (len(case_id), case_id))
     return several or nano[:1]
 
