@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perf.gates import fallen_back
+from perf.gates import compile_gate
+from perf.pool import by_signal
 from perf.probes import compilation
 from perf.record import Record, read_record
 
@@ -167,10 +168,7 @@ def collecting(evidence: Evidence) -> Iterator[Evidence]:
 
 def is_sound(record: Record) -> bool:
     """Return whether the record's own counts prove that the model compiled and nothing fell back to eager."""
-    frames, model = record.signal("frames_failed"), record.signal("model_frames")
-    failed = [signal for signal in (frames, record.signal("eval_frames_failed")) if signal is not None]
-    proven = frames is not None and model is not None and model.value > 0
-    return proven and not any(fallen_back(signal) > 0 for signal in failed)
+    return compile_gate(by_signal([record]), runs=1) is None
 
 
 class ArtifactLog:

@@ -350,7 +350,7 @@ def build(case: Case, output_dir: Path, seed: int = 0) -> Built:
         trainer = build_trainer(
             built.train_config,
             built.model_config,
-            accelerator="gpu" if case.lane == "gpu" else "cpu",
+            accelerator=case.lane,
             include_training_callbacks=False,
             max_epochs=1,
             limit_val_batches=0,
@@ -431,10 +431,9 @@ def _training_callbacks(built: Built) -> list[Any]:
     """Return the callbacks that rfdetr trains with by default, new ones."""
     from rfdetr.training import build_trainer
 
-    accelerator = "gpu" if built.case.lane == "gpu" else "cpu"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return list(build_trainer(built.train_config, built.model_config, accelerator=accelerator).callbacks)
+        return list(build_trainer(built.train_config, built.model_config, accelerator=built.case.lane).callbacks)
 
 
 def _data_module(built: Built, samples: list[Sample], val_batches: int = 0) -> Any:

@@ -11,7 +11,7 @@ from perf.configs import config_names
 
 def _main(lane: Lane) -> list[Case]:
     base = _base(lane)
-    return [base, base.model_copy(update={"compile": True})]
+    return [base, _with(base, compile=True)]
 
 
 def _base(lane: Lane, config: str = "nano") -> Case:

@@ -319,13 +319,7 @@ def limit_signals(watch: Watch) -> list[Signal]:
     parts = [Part(name=name, value=count) for name, count in eager.items()]
     return [
         Signal(name="recompile_limit", kind="info", unit="graphs a frame", value=limit, direction="higher"),
-        Signal(
-            name="recompile_limit_hits",
-            kind="count-strict",
-            unit="frames",
-            value=len(each),
-            parts=hits,
-        ),
+        Signal(name="recompile_limit_hits", kind="count-strict", unit="frames", value=len(each), parts=hits),
         Signal(name="eager_steps", kind="count-strict", unit="steps", value=eager.total(), parts=parts),
     ]
 

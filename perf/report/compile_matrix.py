@@ -284,11 +284,10 @@ def _configs(rows: Sequence[Row]) -> str:
 
 def _config(row: Row) -> list[str]:
     counted = [_count(row, name) for name in ("frames", "graphs", "graph_breaks", "recompiles")]
-    why = f": {code(row.why)}" if row.why else ""
     runs = f"{row.runs}{', which differ in ' + text('; '.join(row.differing)) if row.differing else ''}"
     measured = f"{row.measured:%Y-%m-%d}{', ' + text(row.suite_commit) if row.suite_commit else ''}"
     seen = [*counted, _evaluation(row), _first_steps(row)]
-    return [text(row.config), code(row.case_id), f"{row.outcome}{why}", *seen, runs, measured]
+    return [text(row.config), code(row.case_id), _outcome(row), *seen, runs, measured]
 
 
 def _evaluation(row: Row) -> str:

@@ -12,8 +12,8 @@ import pytest
 import torch
 import torch._dynamo
 from factories import CPU_COMPILED, CPU_EAGER
-from pytorch_lightning import LightningModule, Trainer
-from tiny import Samples, first_line
+from pytorch_lightning import LightningModule
+from tiny import Samples, a_trainer, first_line
 from torch._dynamo.output_graph import OutputGraph
 from torch.utils.data import DataLoader
 
@@ -74,14 +74,7 @@ def trained(
     model: Any, data: list[tuple[Samples, Any]], *, case: Case = CPU_COMPILED
 ) -> tuple[Built, Callable[..., None]]:
     """Return a built case of ``model`` and the function that fits it to ``data``."""
-    trainer = Trainer(
-        accelerator="cpu",
-        max_epochs=1,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
+    trainer = a_trainer()
     built = Built(case=case, model_config=None, train_config=None, module=Module(model), trainer=trainer)
 
     def fit(callback: Any = None) -> None:

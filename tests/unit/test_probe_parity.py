@@ -9,6 +9,7 @@ from unittest import mock
 
 import pytest
 import torch
+from tiny import one_thread
 
 from perf.case import Case
 from perf.probes import compilation, parity
@@ -25,10 +26,8 @@ Graph = Any
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    with one_thread():
+        yield
     compilation.reset()
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from factories import CPU_EAGER
-from tiny import first_line, in_fit, squared_error
+from tiny import first_line, in_fit, one_thread, squared_error
 
 from perf.probes.parts import Tally
 from perf.probes.trace import Event, capture
@@ -188,12 +187,9 @@ def rfdetr_twice(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Sig
     def body(stepper: Stepper) -> None:
         found.extend([counted(stepper) for _ in range(3)][1:])
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # beside other work on few cores, torch's threads wait for one another
-    with steered(CPU_EAGER):
+    with one_thread(), steered(CPU_EAGER):
         built = build(CPU_EAGER, tmp_path_factory.mktemp("rfdetr"))
         fit(built, make_samples(CPU_EAGER, built.resolution), body)
-    torch.set_num_threads(threads)
     return found
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from factories import CPU_EAGER
+from tiny import one_thread
 
 from perf import run as runs
 from perf.record import Record, read_record, write_record
@@ -25,11 +25,8 @@ SIGNALS = [
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    # Beside other work on few cores, torch's threads wait for one another.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    with one_thread():
+        yield
 
 
 @pytest.fixture

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,6 +17,29 @@ from perf.probes.source import short_path
 from perf.rfdetr_api import Built, Stepper
 
 Answer = TypeVar("Answer")
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Keep torch to one thread: beside other work on few cores its threads wait for one another."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def a_trainer() -> Trainer:
+    """Return a trainer of one epoch on the CPU that writes and shows nothing."""
+    return Trainer(
+        accelerator="cpu",
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
 
 
 @dataclass
@@ -70,14 +94,7 @@ def in_fit(
 ) -> Answer:
     """Call ``body`` with a stepper where the first step of a tiny fit would begin, and return its answer."""
     module = TinyModule(criterion, at_batch_start)
-    trainer = Trainer(
-        accelerator="cpu",
-        max_epochs=1,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
+    trainer = a_trainer()
     built = Built(case=CPU_EAGER, model_config=None, train_config=None, module=module, trainer=trainer)
     batch = (Samples(torch.ones(3, 4)), torch.zeros(3, 2))
     answers: list[Answer] = []
