@@ -19,6 +19,7 @@ from perf.session import (
     Session,
     bad_input,
     chosen_cases,
+    compile_threads,
     gpu_count,
     new_name,
     nothing_measured,
@@ -118,7 +119,10 @@ def _worker_input(config: pytest.Config) -> dict[str, Any]:
 def _place(config: pytest.Config) -> None:
     """Give each xdist worker a GPU of its own: two runs on one would time each other. Counts do not mind."""
     worker = _worker_input(config).get("workerid")
-    if worker is None or not gpu_count():
+    if worker is None:
+        return
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(compile_threads(_worker_input(config)["workercount"])))
+    if not gpu_count():
         return
     index = int(worker.removeprefix("gw"))
     if index >= gpu_count() and not config.option.untimed:

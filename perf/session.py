@@ -29,6 +29,15 @@ def gpu_count() -> int:
     return len(environment.gpu_states())
 
 
+def compile_threads(workers: int) -> int:
+    """Return how many processes each of ``workers`` xdist workers may compile kernels with.
+
+    Inductor takes one a core, for each worker. Two a core in all, since a worker compiles kernels now and then only.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, 2 * cores // workers)
+
+
 def new_name() -> str:
     """Return a session's name: the time in UTC and the process, so that two sessions never share a folder."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perf.session import gpu_count
+from perf.session import compile_threads, gpu_count
 from perf.suites import catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,7 +104,8 @@ from perf.session import STASH
 def test_session(index, request):
     worker = os.environ["PYTEST_XDIST_WORKER"]
     folder = pathlib.Path(__file__).parent
-    (folder / worker).write_text(request.config.stash[STASH].name)
+    threads = os.environ["TORCHINDUCTOR_COMPILE_THREADS"]
+    (folder / worker).write_text(f"{request.config.stash[STASH].name} {threads}")
     deadline = time.monotonic() + 60
     while len(list(folder.glob("gw*"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -124,6 +125,7 @@ def test_each_xdist_worker_belongs_to_the_same_session(tmp_path: Path, told: tup
     done = run_pytest(str(tmp_path), "-n", "2", *plugins, *told, PYTHONPATH=path)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    names = [(tmp_path / worker).read_text() for worker in ("gw0", "gw1")]
+    names, threads = zip(*[(tmp_path / worker).read_text().split() for worker in ("gw0", "gw1")], strict=True)
+    assert threads == (str(compile_threads(2)),) * 2
     assert names[0] == names[1]
     assert (names[0] == "mine") is bool(told)
