@@ -19,10 +19,10 @@ from perf.session import (
     Session,
     bad_input,
     chosen_cases,
-    compile_threads,
     gpu_count,
     new_name,
     nothing_measured,
+    worker_threads,
 )
 from perf.suites import DEFAULT_SUITE, SUITES
 
@@ -121,7 +121,8 @@ def _place(config: pytest.Config) -> None:
     worker = _worker_input(config).get("workerid")
     if worker is None:
         return
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(compile_threads(_worker_input(config)["workercount"])))
+    for name, value in worker_threads(_worker_input(config)["workercount"]).items():
+        os.environ.setdefault(name, value)
     if not gpu_count():
         return
     index = int(worker.removeprefix("gw"))

@@ -140,7 +140,7 @@ class _Bench(NamedTuple):
         first = self.records[0]
         if not first.case.compile:
             return []
-        known = known_failure(first.environment.torch_minor, True, first.environment.rfdetr)
+        known = _known_failure(first)
         proof = compile_gate(found, len(self.records), matcher(known))
         if proof is None:
             return self._known_fall_back(found, known)
@@ -280,9 +280,14 @@ def _wall_note(baseline: Baseline, base: BaselineSignal, environment: Environmen
     return "".join(f"; note: {name} {now}, the baseline's {old}" for name, now, old in pairs if now != old)
 
 
+def _known_failure(record: Record) -> KnownFailure | None:
+    environment = record.environment
+    return known_failure(environment.torch_minor, record.case.compile, environment.rfdetr, record.case_id)
+
+
 def failed_run(record: Record) -> SignalVerdict:
     """Return the row of a run that did not finish: a pass where it failed exactly as is known of its torch minor."""
-    known = known_failure(record.environment.torch_minor, record.case.compile, record.environment.rfdetr)
+    known = _known_failure(record)
     why = last_line(record)
     expected = record.status == "failed" and matcher(known)(why)
     message = f"did not finish: {why}"
@@ -321,7 +326,7 @@ def _stale_expectation(records: Sequence[Record]) -> list[SignalVerdict]:
     """Return a row where a case ran, and compiled where it should, that is known to fail."""
     record = records[0]
     minor = record.environment.torch_minor
-    known = known_failure(minor, record.case.compile, record.environment.rfdetr)
+    known = _known_failure(record)
     if known is None or (record.case.compile and compile_gate(by_signal(records), len(records))):
         return []
     message = f"ran, and perf/matrix.py says it fails with torch {minor}: {known.reason}; drop that expectation"

@@ -29,13 +29,15 @@ def gpu_count() -> int:
     return len(environment.gpu_states())
 
 
-def compile_threads(workers: int) -> int:
-    """Return how many processes each of ``workers`` xdist workers may compile kernels with.
+def worker_threads(workers: int) -> dict[str, str]:
+    """Return the environment by which each of ``workers`` xdist workers leaves the others their share of the cores.
 
-    Inductor takes one a core, for each worker. Two a core in all, since a worker compiles kernels now and then only.
+    Else each takes all of them, and 14 that wait for each other's threads are slower than one after another. Inductor
+    gets two processes a core in all, since a worker compiles kernels now and then only.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, 2 * cores // workers)
+    names = {"OMP_NUM_THREADS": cores, "MKL_NUM_THREADS": cores, "TORCHINDUCTOR_COMPILE_THREADS": 2 * cores}
+    return {name: str(max(1, count // workers)) for name, count in names.items()}
 
 
 def new_name() -> str:

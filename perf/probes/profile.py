@@ -36,11 +36,13 @@ def gpu_signals(steps: list[list[Event]], sync_lines: Tally) -> list[Signal]:
 
 # What CUDA C++ kernel names carry without telling anything.
 _NOISE = re.compile(r"^void |at::native::|c10::|\(anonymous namespace\)::")
+# Inductor numbers the kernels of a graph: with one more, all that follow would have other names.
+_NUMBERED = re.compile(r"^(triton_\w+?)_\d+$")
 
 
 def kernel_name(name: str) -> str:
-    """Return a kernel's name without namespaces and without its parameter list, which its template repeats."""
-    name = _NOISE.sub("", name)
+    """Return a kernel's name without namespaces, Inductor's number, and a parameter list that its template repeats."""
+    name = _NUMBERED.sub(r"\1", _NOISE.sub("", name))
     depth = 0
     for index in reversed(range(len(name) if name.endswith(")") else 0)):
         depth += (name[index] == ")") - (name[index] == "(")

@@ -393,6 +393,7 @@ def _not_working(rows: Sequence[Row]) -> str:
 
 def _known(minor: str, failure: KnownFailure, rows: Sequence[Row]) -> list[str]:
     what = "cases with compile" if failure.compiled else "every case"
+    what += f" whose id matches {code(failure.cases)}" if failure.cases else ""
     return [minor, what, text(failure.reason), _seen(failure, rows)]
 
 
@@ -401,7 +402,7 @@ def _places(row: Row) -> list[str]:
 
 
 def _is_known(row: Row) -> bool:
-    known = matcher(known_failure(row.torch_minor, _compiles(row), row.rfdetr))
+    known = matcher(known_failure(row.torch_minor, _compiles(row), row.rfdetr, row.case_id))
     failed = row.reasons.get("frames_failed", []) if row.outcome == "fell back" else []
     return all(known(part.name) for part in failed) if failed else known(row.why)
 

@@ -22,7 +22,7 @@ from factories import (
 )
 
 from perf.baselines import Baseline, write_baseline
-from perf.case import Case
+from perf.case import Case, find_case
 from perf.judge import GATED, Options, judge, judge_case
 from perf.record import Kind, Part, Record, Signal
 from perf.verdicts import CaseVerdict, SignalVerdict
@@ -375,6 +375,20 @@ def test_a_fall_back_that_is_known_of_a_torch_leaves_the_counts_to_their_gates()
 def test_another_fall_back_is_not_compiled() -> None:
     other = Part(name="rfdetr/a.py:forward: Unsupported: lock", value=2)
     assert on_torch("2.6", proof(40, 2, [other]), CPU_COMPILED).verdict == "not-compiled"
+
+
+LOCK = Part(
+    name="rfdetr/models/heads/segmentation.py:forward: Unsupported: Unsupported context manager",
+    value=1,
+    where=["rfdetr/models/heads/segmentation.py:40"],
+)
+
+
+@pytest.mark.parametrize(
+    ("case_id", "verdict"), [("seg-nano-b4-compile", "no-baseline"), ("nano-b4-compile", "not-compiled")]
+)
+def test_a_fall_back_that_is_known_of_some_cases_is_excused_in_those(case_id: str, verdict: str) -> None:
+    assert on_torch("2.11", proof(29, 1, [LOCK]), find_case(case_id)).verdict == verdict
 
 
 def test_what_is_known_of_compiled_cases_does_not_excuse_an_eager_one() -> None:

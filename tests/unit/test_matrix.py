@@ -79,6 +79,21 @@ def test_a_failure_of_compiled_cases_leaves_eager_ones_alone() -> None:
     assert known_failure("9.9", compiled=True) is None
 
 
+@pytest.mark.parametrize(
+    ("case_id", "rfdetr", "known"),
+    [
+        ("seg-nano-b4-compile", "1.11.2", True),
+        ("seg-2xlarge-b16-compile-parity", "1.12.0", True),
+        ("seg-nano-b4-compile", "1.11.1", False),
+        ("seg-nano-cpu-b2-compile-eager", "1.11.2", False),
+        ("nano-b4-compile", "1.11.2", False),
+        ("", "1.11.2", False),
+    ],
+)
+def test_a_failure_of_some_cases_is_known_of_those_from_its_release_on(case_id: str, rfdetr: str, known: bool) -> None:
+    assert (known_failure("2.11", True, rfdetr, case_id) is not None) is known
+
+
 @pytest.mark.parametrize("minor", ["2.1", "2.16", "2.14.1", "", "nightly"])
 def test_an_unknown_minor_lists_the_known_ones(minor: str) -> None:
     with pytest.raises(ValueError, match=r"unknown torch minor .*known: 2\.2, 2\.3, .*, 2\.15") as caught:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perf.session import compile_threads, gpu_count
+from perf.session import gpu_count, worker_threads
 from perf.suites import catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -126,6 +126,6 @@ def test_each_xdist_worker_belongs_to_the_same_session(tmp_path: Path, told: tup
 
     assert done.returncode == 0, done.stdout + done.stderr
     names, threads = zip(*[(tmp_path / worker).read_text().split() for worker in ("gw0", "gw1")], strict=True)
-    assert threads == (str(compile_threads(2)),) * 2
+    assert threads == (worker_threads(2)["TORCHINDUCTOR_COMPILE_THREADS"],) * 2
     assert names[0] == names[1]
     assert (names[0] == "mine") is bool(told)

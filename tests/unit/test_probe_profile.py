@@ -134,7 +134,9 @@ def test_the_sync_debug_mode_is_restored_after_a_step_that_raised(modes: list[st
 @pytest.mark.parametrize(
     ("name", "short"),
     [
-        ("triton_poi_fused_add_3", "triton_poi_fused_add_3"),
+        ("triton_poi_fused_add_3", "triton_poi_fused_add"),
+        ("triton_red_fused__to_copy_log2_17", "triton_red_fused__to_copy_log2"),
+        ("elementwise_kernel_3", "elementwise_kernel_3"),
         (
             "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
             "std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)",

@@ -13,7 +13,7 @@ from perf.case import Lane
 from perf.environment import software
 from perf.judge import GATED
 from perf.record import Record, write_record
-from perf.session import Session, bad_input, chosen_cases, compile_threads, new_name, nothing_measured, reasons
+from perf.session import Session, bad_input, chosen_cases, new_name, nothing_measured, reasons, worker_threads
 from perf.suites import suite
 
 OPS = a_signal("aten_ops", 1000, "count-volume")
@@ -73,13 +73,14 @@ def test_a_name_is_the_time_and_fits_a_file_name() -> None:
     assert re.fullmatch(r"\d{8}T\d{6}Z-\d+", new_name())
 
 
-@pytest.mark.parametrize(("workers", "threads"), [(1, 32), (2, 16), (14, 2), (16, 2), (40, 1)])
-def test_workers_share_the_cores_that_they_compile_with(
-    workers: int, threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    ("workers", "threads"), [(1, (16, 32)), (2, (8, 16)), (14, (1, 2)), (16, (1, 2)), (40, (1, 1))]
+)
+def test_workers_share_the_cores(workers: int, threads: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)), raising=False)
 
-    assert compile_threads(workers) == threads
+    shares = worker_threads(workers)
+    assert (shares["OMP_NUM_THREADS"], shares["TORCHINDUCTOR_COMPILE_THREADS"]) == tuple(map(str, threads))
 
 
 def test_a_case_gets_its_lanes_runs_unless_told(tmp_path: Path) -> None:
