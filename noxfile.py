@@ -3,6 +3,7 @@
     nox -s perf-2.14                          measure, judge and report the pinned rfdetr release
     nox -s perf-2.14 -- --rfdetr VALUE        another one: release, local checkout or git URL
     nox -s perf-2.14 -- -k nano --maxfail=1   whatever else follows -- goes to pytest
+    nox -s ab-2.14 -- --base 1.11.1 --head .  two of them, their runs interleaved; more goes to rfdetr-perf ab
 
 Environments are kept, so that a second run installs nothing that is there already; changed pins still take
 effect. ``nox -R -s perf-2.14`` skips installing altogether and measures what is there, whatever --rfdetr says.
@@ -23,6 +24,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import nox
 
@@ -60,23 +62,60 @@ def torch_arguments(backend: str, build: str, index: str) -> list[str]:
     raise ValueError(msg)
 
 
-def install_torch(session: nox.Session, pins: Pins) -> None:
+class Environment(NamedTuple):
+    """An environment to install into: the session's own, or with ``folder`` another one beside it."""
+
+    session: nox.Session
+    folder: Path | None = None
+
+    @property
+    def location(self) -> Path:
+        """Where it lies."""
+        return self.folder or Path(self.session.virtualenv.location)
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return self.location / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+
+    def create(self) -> None:
+        """Make the environment, unless it is there; nox has made the session's own."""
+        if self.folder and not self.python.exists():
+            uv = self.session.venv_backend == "uv"
+            make = ["uv", "venv", "--python", str(self.session.python)] if uv else ["python", "-m", "venv"]
+            self.session.run_install(*make, str(self.folder), silent=True)
+
+    def pip(self, verb: str, *arguments: str) -> None:
+        """Install or uninstall."""
+        if self.session.venv_backend == "uv":
+            command = ["uv", "pip", verb, "--python", str(self.python)]
+        else:
+            command = [str(self.python), "-m", "pip", verb, *(["--yes"] if verb == "uninstall" else [])]
+        self.session.run_install(*command, *arguments, silent=True, external=True)
+
+
+def install_torch(environment: Environment, pins: Pins) -> None:
     """Install exactly the pinned torch and torchvision, from where RFDETR_PERF_TORCH says."""
     build, index = os.environ.get("RFDETR_PERF_TORCH", ""), os.environ.get("RFDETR_PERF_TORCH_INDEX", "")
     try:
-        arguments = torch_arguments(session.venv_backend, build, index)
+        arguments = torch_arguments(environment.session.venv_backend, build, index)
     except ValueError as error:
-        session.error(str(error))
+        environment.session.error(str(error))
     # Another build of the same release satisfies the pin, so a kept environment has to be told to change it.
-    marker = Path(session.virtualenv.location, "rfdetr-perf-torch-build")
+    marker = environment.location / "rfdetr-perf-torch-build"
     if marker.exists() and marker.read_text(encoding="utf-8") != build + index:
         arguments.append("--force-reinstall")
-    session.install(*pins.torch_requirements, *arguments)
-    marker.write_text(build + index, encoding="utf-8")
+    environment.pip("install", *pins.torch_requirements, *arguments)
+    if marker.parent.is_dir():  # not yet, where nox only says what it would do
+        marker.write_text(build + index, encoding="utf-8")
 
 
-def install(session: nox.Session, minor: str, rfdetr: str, *others: str) -> None:
-    """Install the pins of one torch minor, the rfdetr that is asked for, this project and ``others``."""
+def install(session: nox.Session, minor: str, rfdetr: str, *others: str, folder: Path | None = None) -> Path:
+    """Install the pins of one torch minor, the rfdetr that is asked for, this project and ``others``.
+
+    Returns:
+        The interpreter of the environment: the session's own, or that in ``folder``.
+    """
     pins = pins_for(minor)
     try:
         requirement = rfdetr_requirement(rfdetr, Path(session.invoked_from))
@@ -85,11 +124,13 @@ def install(session: nox.Session, minor: str, rfdetr: str, *others: str) -> None
     if pins.known_failure is not None:
         what = "compiled cases fall back" if pins.known_failure.compiled else "known not to work"
         session.warn(f"{what} with torch {minor}: {pins.known_failure.reason}")
-    install_torch(session, pins)
+    environment = Environment(session, folder)
+    environment.create()
+    install_torch(environment, pins)
     # A checkout and a release can have the same version: an installer would then keep the one that is there.
-    pip = ["uv", "pip", "uninstall"] if session.venv_backend == "uv" else ["python", "-m", "pip", "uninstall", "--yes"]
-    session.run_install(*pip, "rfdetr", silent=True)
-    session.install(requirement, *pins.requirements, "-e", ".", *others)
+    environment.pip("uninstall", "rfdetr")
+    environment.pip("install", requirement, *pins.requirements, "-e", ".", *others)
+    return environment.python
 
 
 def parse(arguments: list[str]) -> tuple[str, list[str]]:
@@ -118,13 +159,37 @@ def perf_session(minor: str) -> Callable[[nox.Session], None]:
     return perf
 
 
+def parse_ab(arguments: list[str]) -> tuple[str, str, list[str]]:
+    """Split what follows -- into the base, the head and the arguments of rfdetr-perf ab."""
+    parser = argparse.ArgumentParser(prog="nox -s ab-X --", allow_abbrev=False, add_help=False)
+    parser.add_argument("--base", default=DEFAULT_RFDETR)
+    parser.add_argument("--head", default=DEFAULT_RFDETR)
+    known, rest = parser.parse_known_args(arguments)
+    return known.base, known.head, rest
+
+
+def ab_session(minor: str) -> Callable[[nox.Session], None]:
+    """Return the session that holds one rfdetr against another with one torch minor."""
+
+    def ab(session: nox.Session) -> None:
+        base, head, rest = parse_ab(session.posargs)
+        beside = Path(f"{session.virtualenv.location}-base")
+        pythons = [install(session, minor, base, folder=beside), install(session, minor, head)]
+        told = ["--base", base, "--base-python", str(pythons[0]), "--head", head, "--head-python", str(pythons[1])]
+        environment = {"RFDETR_PERF_TORCH_MINOR": minor, "PYTHONHASHSEED": "0"}
+        session.run("rfdetr-perf", "ab", *told, *rest, env=environment)
+
+    ab.__doc__ = f"Hold one rfdetr against another with torch {MATRIX[minor].torch}: --base and --head, interleaved."
+    return ab
+
+
 def unknown_minor(arguments: list[str]) -> str | None:
     """Return what is wrong with the torch minors that nox's ``arguments`` ask for, or None.
 
     nox compares names as numbers where it can: for it, perf-2.1 is perf-2.10, and it would measure that.
     """
     for argument in arguments[: arguments.index("--")] if "--" in arguments else arguments:
-        asked = re.fullmatch(r"(?:-[se]|--sessions?=)?perf-(.+)", argument)
+        asked = re.fullmatch(r"(?:-[se]|--sessions?=)?(?:perf|ab)-(.+)", argument)
         try:
             pins_for(asked[1] if asked else DEFAULT_MINOR)
         except ValueError as error:
@@ -138,6 +203,8 @@ if (_problem := unknown_minor([*os.environ.get("NOXSESSION", "").split(","), *sy
 
 for _minor, _pins in MATRIX.items():
     nox.session(name=f"perf-{_minor}", python=_pins.python)(perf_session(_minor))
+for _minor, _pins in MATRIX.items():
+    nox.session(name=f"ab-{_minor}", python=_pins.python)(ab_session(_minor))
 
 
 @nox.session(python=MATRIX[DEFAULT_MINOR].python)

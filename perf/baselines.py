@@ -119,18 +119,11 @@ class Baseline(_Model):
             msg = f"case_id {self.case_id!r} is not the id of its case, {self.case.id!r}"
             raise ValueError(msg)
         reject_duplicates((signal.name for signal in self._all()), "signal")
-        self._check_kinds()
         self._check_approvals()
         return self
 
     def _all(self) -> list[BaselineSignal | RetiredSignal]:
         return [*self.signals, *self.retired]
-
-    def _check_kinds(self) -> None:
-        for signal in self.signals:
-            if signal.kind not in STORED[self.case.lane]:
-                msg = f"signal {signal.name!r}: the {self.case.lane} lane has no baseline for kind {signal.kind!r}"
-                raise ValueError(msg)
 
     def _check_approvals(self) -> None:
         for signal in self._all():
@@ -158,6 +151,7 @@ def read_baseline(path: Path) -> Baseline:
     """
     try:
         baseline = Baseline.model_validate(parse_json(path.read_text(encoding="utf-8")))
+        _check_kinds(baseline)
     except (OSError, ValueError) as error:
         raise ValueError(explain(path, error)) from error
     place = baseline_path(Path(), baseline.device, baseline.torch_minor, baseline.case_id)
@@ -165,6 +159,14 @@ def read_baseline(path: Path) -> Baseline:
         msg = f"{path}: this is the baseline that belongs at {place}; move it there, or refresh it"
         raise ValueError(msg)
     return baseline
+
+
+def _check_kinds(baseline: Baseline) -> None:
+    lane = baseline.case.lane
+    for signal in baseline.signals:
+        if signal.kind not in STORED[lane]:
+            msg = f"signal {signal.name!r}: the {lane} lane has no baseline for kind {signal.kind!r}"
+            raise ValueError(msg)
 
 
 def find_baseline(folder: Path, record: Record) -> Baseline | None:

@@ -18,6 +18,7 @@ from perf.baselines import FOLDER, baseline_path, find_baseline, write_baseline
 from perf.case import find_case
 from perf.compile_matrix import DOCUMENT, STORE
 from perf.expected import expected_cases
+from perf.gates import OneSession
 from perf.judge import GATED, Options, judge
 from perf.pool import by_case
 from perf.record import Record, read_records
@@ -43,12 +44,19 @@ def _parser() -> argparse.ArgumentParser:
 
     judging = commands.add_parser("judge", help="hold records against baselines; the exit code is the verdict")
     _add_reading(judging)
-    judging.add_argument("--json", action="store_true", help="print the verdicts as JSON")
     judging.set_defaults(command=_judge)
 
     reporting = commands.add_parser("report", help="the same report for reading: exits 0 whatever the verdict")
     _add_reading(reporting)
     reporting.set_defaults(command=_report)
+
+    comparing = commands.add_parser("compare", help="hold one set of records against another: a head against a base")
+    comparing.add_argument("base", type=Path, metavar="BASE", help="a folder of records, or a whole A/B session")
+    comparing.add_argument("head", type=Path, nargs="?", metavar="HEAD", help="needed unless BASE is an A/B session")
+    _add_judging(comparing)
+    comparing.set_defaults(command=_compare)
+
+    _add_ab(commands.add_parser("ab", help="measure base and head on this machine, interleaved, and judge the head"))
 
     refreshing = commands.add_parser("refresh", help="approve records as the baseline of their cases")
     _add_records(refreshing)
@@ -82,6 +90,32 @@ def _add_records(parser: argparse.ArgumentParser) -> None:
 
 def _add_reading(parser: argparse.ArgumentParser) -> None:
     _add_records(parser)
+    _add_output(parser)
+
+
+def _add_judging(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--baselines", type=Path, default=FOLDER, metavar="DIR", help="default: %(default)s")
+    _add_output(parser)
+
+
+def _add_ab(parser: argparse.ArgumentParser) -> None:
+    for side in ("base", "head"):
+        parser.add_argument(f"--{side}", default=side, metavar="TEXT", help=f"what to call the {side} in the report")
+        parser.add_argument(f"--{side}-python", type=Path, metavar="FILE", help="its interpreter; default: this one")
+        parser.add_argument(f"--{side}-patch", type=Path, metavar="FILE", help="Python file to import before rfdetr")
+    parser.add_argument("--case", action="append", default=[], metavar="ID", help="default: the main suite's")
+    parser.add_argument("--lane", choices=("auto", *LANES), default="auto")
+    parser.add_argument("--suite", choices=SUITES, default=SUITES[0])
+    parser.add_argument("--pairs", type=_positive, metavar="N", help="most pairs of runs a case; default: 10")
+    parser.add_argument("--records", type=Path, default=Path("records"), metavar="DIR", help="default: %(default)s")
+    parser.add_argument("--resume", metavar="SESSION", help="go on with this session in the records folder")
+    parser.add_argument("--run-timeout", type=float, default=3600.0, metavar="SECONDS")
+    _add_judging(parser)
+    parser.set_defaults(command=_ab)
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the verdicts as JSON")
     parser.add_argument(
         "--gate",
         type=_kinds,
@@ -109,17 +143,44 @@ def _kinds(text: str) -> frozenset[str]:
 
 def _judge(options: argparse.Namespace) -> int:
     judgement, records = _judged(options)
-    if options.json:
-        _say(judgement.model_dump_json(indent=1) + "\n")
-    else:
-        _print(judgement, records, options.width, options.records)
-    return judgement.exit_code
+    return _tell(options, judgement, records, options.records)
 
 
 def _report(options: argparse.Namespace) -> int:
     judgement, records = _judged(options)
-    _print(judgement, records, options.width, options.records)
+    _tell(options, judgement, records, options.records)
     return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from perf.compare import compare, known_noise, of_one_session, sides
+
+    base, head = sides(options.base, options.head)
+    before, after = _records_in(base), _records_in(head)
+    together = OneSession(noise=known_noise(after, options.baselines)) if of_one_session(base, head) else None
+    judgement = compare(before, after, Options(gate=options.gate, one_session=together))
+    return _tell(options, judgement, after, head)
+
+
+def _ab(options: argparse.Namespace) -> int:
+    from perf.ab import experiment_of, measure
+
+    experiment = experiment_of(options, lambda line: print(line, file=sys.stderr, flush=True))
+    judgement = measure(experiment)
+    heads = [record for case in experiment.cases for record in experiment.records("head", case)]
+    if not options.json:
+        _say(f"base: {experiment.manifest.base.told}; head: {experiment.manifest.head.told}\n")
+    code = _tell(options, judgement, heads, experiment.folder)
+    print(f"records: {experiment.folder}", file=sys.stderr)
+    return code
+
+
+def _tell(options: argparse.Namespace, judgement: Judgement, records: Sequence[Record], folder: Path) -> int:
+    if options.json:
+        _say(judgement.model_dump_json(indent=1) + "\n")
+    else:
+        _print(judgement, records, options.width, folder)
+    return judgement.exit_code
 
 
 def _refresh(options: argparse.Namespace) -> int:
@@ -182,11 +243,15 @@ def _judged(options: argparse.Namespace) -> tuple[Judgement, list[Record]]:
     return judge(records, options.baselines, expected=expected, options=settings), records
 
 
-def _read(options: argparse.Namespace) -> list[Record]:
-    if not options.records.exists():
-        msg = f"{options.records}: no such file or folder; run the suite first (nox -s perf-2.14)"
+def _records_in(folder: Path) -> list[Record]:
+    if not folder.exists():
+        msg = f"{folder}: no such file or folder; run the suite first (nox -s perf-2.14)"
         raise ValueError(msg)
-    records = read_records(options.records)
+    return read_records(folder)
+
+
+def _read(options: argparse.Namespace) -> list[Record]:
+    records = _records_in(options.records)
     if not options.case:
         return records
     recorded = {record.case_id: None for record in records}

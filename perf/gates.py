@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -9,15 +10,33 @@ from typing import NamedTuple
 from perf.baselines import BaselineSignal
 from perf.pool import parts_by_name, pooled
 from perf.record import Direction, Kind, Part, Signal
-from perf.stats import RatioInterval, further_runs, learned_band, ratio_interval
+from perf.stats import (
+    MOST_FURTHER_RUNS,
+    NO_NOISE,
+    Noise,
+    RatioInterval,
+    further_pairs,
+    further_runs,
+    log_changes,
+    paired_interval,
+    pooled_interval,
+    ratio_interval,
+    sign_flip_p,
+)
 from perf.verdicts import PartChange, Verdict
 
 # A refactor that adds three ops of 3419 must not stop a pull request; 1 % of them is 34.
 VOLUME_TOLERANCE = 0.01
 # Machines of one kind differ by 0.5 % in GPU busy, so a stored baseline cannot see less than this.
 DEVICE_FLOOR = 0.01
-# A band learned from runs that scatter this much would let a real regression through: then nothing is proven.
+# Runs that scatter so much would let a real regression through: then nothing is proven.
 DEVICE_BAND_LIMIT = 0.05
+# Nor is less than this worth a verdict where both sides were measured in one session, be it real. The allocator has
+# peaks 0.14 % apart for the same work (H200, nano-b4-compile).
+DEVICE_FLOOR_ONE_SESSION, WALL_FLOOR_ONE_SESSION = 0.001, 0.002
+DEVICE_FLOORS_ONE_SESSION = {"peak_memory": 0.005}
+# How often a session of unchanged code may claim a change, on all of its device signals and of its wall signals.
+DEVICE_ERROR, WALL_ERROR = 0.001, 0.01
 # Run medians scatter by 2 to 6 % on a shared host, so that about ten runs a side resolve this.
 WALL_TOLERANCE = 0.05
 # By signal, where the default does not fit. A first step is 157 to 178 s cold and 18 to 21 s with a warm cache.
@@ -124,19 +143,99 @@ def volume_gate(base: BaselineSignal, now: Sequence[Signal]) -> Outcome:
     return Outcome(_beyond(worse, VOLUME_TOLERANCE), message, parts, listed=abs(worse) <= VOLUME_TOLERANCE)
 
 
-def device_gate(base: BaselineSignal, now: Sequence[Signal], floor: float = DEVICE_FLOOR) -> Outcome:
-    """Judge a device signal against the band that the baseline's runs teach, at least ``floor`` (a fraction)."""
-    value = pooled(now).value
-    band = learned_band(base.runs, floor)
-    verdict = _beyond(_worsening(base, value), band)
-    learned = f"the band of +/-{100 * band:.2f} % from {_count(base.runs, 'baseline run')}"
-    interval = _interval(base, now)
-    if verdict != "pass":
-        return Outcome(verdict, f"{_share(base, value)}, beyond {learned}", interval=interval)
-    if band > DEVICE_BAND_LIMIT:
-        message = f"{_share(base, value)}, but {learned} is too wide to see a regression: approve more runs"
+def device_gate(base: BaselineSignal, now: Sequence[Signal], error: float = DEVICE_ERROR) -> Outcome:
+    """Judge a device signal of a later session: the change against a band of at least ``DEVICE_FLOOR``.
+
+    The band is the half-width of the pooled interval of confidence 1 - ``error``, which runs of both sides teach.
+    Between the floor and a wider band nothing is settled.
+    """
+    runs = [signal.value for signal in now]
+    change = _worsening(base, pooled(now).value)
+    interval = pooled_interval(base.runs, runs, 1 - error) if _positive(base, runs) else None
+    band = max(DEVICE_FLOOR, interval.high / interval.ratio - 1) if interval else DEVICE_FLOOR
+    told = f"{_share(base, pooled(now).value)}, the band is +/-{100 * band:.2f} %"
+    if abs(change) > band:
+        return Outcome(_beyond(change, band), told, interval=interval)
+    if abs(change) > DEVICE_FLOOR or (interval and not _tells(base, runs)):
+        message = f"{told} from {_count(base.runs, 'baseline run')} and {len(runs)} now: more runs narrow it"
         return Outcome("inconclusive", message, interval=interval)
     return Outcome("pass", interval=interval)
+
+
+def _tells(base: BaselineSignal, runs: Sequence[float]) -> bool:
+    """Return whether a change of ``DEVICE_BAND_LIMIT`` would be seen at all among runs that scatter as these do."""
+    usual = pooled_interval(base.runs, runs)
+    return usual is not None and usual.high / usual.ratio - 1 <= DEVICE_BAND_LIMIT
+
+
+class OneSession(NamedTuple):
+    """How to judge two sides that were measured in one session, run i of the one beside run i of the other.
+
+    ``wall_error`` and ``device_error`` are two-sided error rates, to be shared by all signals of the kind in ``cases``
+    cases. ``noise`` knows how runs of unchanged code scatter, by case and signal.
+    """
+
+    wall_error: float = WALL_ERROR
+    device_error: float = DEVICE_ERROR
+    cases: int = 1
+    noise: Mapping[tuple[str, str], Noise] = {}
+
+
+def device_session_gate(
+    base: BaselineSignal, now: Sequence[Signal], error: float = DEVICE_ERROR, noise: Noise = NO_NOISE
+) -> Outcome:
+    """Judge a device signal whose base was measured in the same session, by its pooled interval."""
+    runs = [signal.value for signal in now]
+    if not _positive(base, runs):
+        return Outcome("inconclusive", "a run's value is not above 0, so there is no ratio")
+    interval = pooled_interval(base.runs, runs, 1 - error, noise)
+    if interval is None:
+        return Outcome("inconclusive", "one run a side, and no earlier one to tell how runs scatter: take two")
+    floor = DEVICE_FLOORS_ONE_SESSION.get(base.name, DEVICE_FLOOR_ONE_SESSION)
+    found = _by_interval(base, interval, floor, DEVICE_FLOOR)
+    return found._replace(message=f"{found.message}; more runs narrow it") if found.verdict == "inconclusive" else found
+
+
+def wall_session_gate(base: BaselineSignal, now: Sequence[Signal], error: float = WALL_ERROR) -> Outcome:
+    """Judge a wall signal by the paired interval of its ratio and, where that claims a change, by sign flips too."""
+    runs = [signal.value for signal in now]
+    if min(len(base.runs), len(runs)) < 2 or not _positive(base, runs):
+        return Outcome("inconclusive", _no_interval(base, now))
+    interval = paired_interval(base.runs, runs, 1 - error)
+    changes = log_changes(base.runs, runs)
+    tolerance = WALL_TOLERANCES.get(base.name, WALL_TOLERANCE)
+    proven = _flips_prove(changes, interval.ratio > 1, error)
+    found = _by_interval(base, interval, WALL_FLOOR_ONE_SESSION if proven else math.inf, tolerance)
+    if found.verdict != "inconclusive":
+        return found
+    boundary = math.log1p(tolerance) * _sign(base.direction)
+    further = further_pairs(changes, boundary, 1 - error)
+    return found._replace(message=f"{found.message}; {_further(further, 'pair')}")
+
+
+def _flips_prove(changes: Sequence[float], above: bool, error: float) -> bool:
+    """Return whether a change, up or down, is proven whatever the noise: a t interval trusts that it is normal."""
+    boundary = math.log1p(WALL_FLOOR_ONE_SESSION) * (1 if above else -1)
+    return sign_flip_p(changes, boundary, above=above) <= error / 2
+
+
+def _by_interval(base: BaselineSignal, interval: RatioInterval, floor: float, tolerance: float) -> Outcome:
+    """Return what an interval proves: a change beyond ``floor``, or that none for the worse reaches ``tolerance``."""
+    # Turned so that above 1 is worse.
+    worse = interval if base.direction == "lower" else interval.inverse()
+    told = f"{_percent(interval.ratio - 1)}, interval {interval_text(interval)}, tolerance {100 * tolerance:g} %"
+    verdict: Verdict = "inconclusive"
+    if worse.low > 1 + floor:
+        verdict = "regressed"
+    elif worse.high < 1 / (1 + floor):
+        verdict = "improved"
+    elif worse.high < 1 + tolerance:
+        verdict = "pass"
+    return Outcome(verdict, told, interval=interval)
+
+
+def _positive(base: BaselineSignal, runs: Sequence[float]) -> bool:
+    return min(*base.runs, *runs) > 0
 
 
 def wall_gate(base: BaselineSignal, now: Sequence[Signal]) -> Outcome:
@@ -285,4 +384,10 @@ def _to_settle(base: BaselineSignal, now: Sequence[Signal], tolerance: float) ->
     runs = further_runs(base.runs, [signal.value for signal in now], boundary)
     if runs is None:
         return "more runs alone will not settle it: approve a baseline of more runs, or use a quieter machine"
-    return f"about {runs} more run{'' if runs == 1 else 's'} would settle it"
+    return _further(runs, "run")
+
+
+def _further(number: int | None, noun: str) -> str:
+    if number is None:
+        return f"more than {MOST_FURTHER_RUNS} {noun}s would be needed: use a quieter machine"
+    return f"about {number} more {noun}{'' if number == 1 else 's'} would settle it"

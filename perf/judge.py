@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -12,18 +12,22 @@ from perf.baselines import FOLDER, STORED, Baseline, BaselineSignal, find_baseli
 from perf.environment import Environment
 from perf.errors import error_line
 from perf.gates import (
-    DEVICE_FLOOR,
+    DEVICE_ERROR,
     FRAMES_FAILED,
     GATES,
     Gate,
+    OneSession,
     Outcome,
     compile_gate,
     device_gate,
+    device_session_gate,
     plain,
+    wall_session_gate,
 )
 from perf.matrix import MATRIX, KnownFailure, known_failure, matcher, pins_for
 from perf.pool import by_case, by_signal, common_environment, host, made_with, pooled
 from perf.record import TIMED, Kind, Record, Signal
+from perf.stats import NO_NOISE
 from perf.verdicts import (
     WHOLE_CASE,
     CaseVerdict,
@@ -46,15 +50,18 @@ PYTHON_SIGNALS = frozenset({"python_calls", "c_calls"})
 
 
 class Options(NamedTuple):
-    """How to judge: the kinds to gate, the floor of the device band (a fraction), and where the records lie.
+    """How to judge: the kinds to gate, and where the records lie; None where they make no baseline.
 
-    ``one_session``: both sides were measured in one session, so that a wall interval may be taken at its word.
+    ``one_session``: both sides were measured in one session, so that intervals may be taken at their word.
+    ``family``: how many signals of a kind share its error rate; :func:`judge` counts those of all cases.
+    ``trust_wall``: a wall interval against a stored baseline is taken at its word too, since a person approves.
     """
 
     gate: Collection[Kind] = GATED
-    device_floor: float = DEVICE_FLOOR
-    records_path: Path = Path("RECORDS")
-    one_session: bool = False
+    records_path: Path | None = Path("RECORDS")
+    one_session: OneSession | None = None
+    family: Mapping[Kind, int] = {}
+    trust_wall: bool = False
 
 
 def judge(
@@ -69,13 +76,21 @@ def judge(
     Raises:
         ValueError: runs of one case that cannot be pooled, or a baseline that cannot be used; names which.
     """
-    cases = []
-    for case_id, group in by_case(records).items():
+    cases, groups = [], by_case(records)
+    options = options._replace(family=_family(groups.values(), options))
+    for case_id, group in groups.items():
         found = find_baseline(baselines, group[0]) if isinstance(baselines, Path) else baselines.get(case_id)
         cases.append(judge_case(group, found, options))
     seen = {case.case_id for case in cases}
     cases += [_missing_case(case_id, records) for case_id in expected if case_id not in seen]
     return Judgement(cases=cases, exit_code=exit_code(worst(case.verdict for case in cases)), summary=summarize(cases))
+
+
+def _family(groups: Iterable[Sequence[Record]], options: Options) -> Mapping[Kind, int]:
+    """Return how many signals of each timed kind a session has, so that they share one error rate."""
+    kinds = [kind for group in groups for kind in {s.name: s.kind for r in group for s in r.signals}.values()]
+    cases = options.one_session.cases if options.one_session else 1
+    return {kind: cases * kinds.count(kind) for kind in TIMED}
 
 
 def judge_case(records: Sequence[Record], baseline: Baseline | None, options: Options = Options()) -> CaseVerdict:  # noqa: B008
@@ -124,7 +139,9 @@ class _Bench(NamedTuple):
     def _gated(self, kind: Kind) -> bool:
         first = self.records[0]
         measured = kind not in TIMED or not first.untimed
-        return measured and kind in GATES and kind in self.options.gate and kind in STORED[first.case.lane]
+        # Time of a CPU says nothing about another's, and much about its own of a minute ago.
+        held = bool(self.options.one_session) or kind in STORED[first.case.lane]
+        return measured and kind in GATES and kind in self.options.gate and held
 
     def _row(self, name: str, signals: list[Signal]) -> SignalVerdict:
         now = pooled(signals)
@@ -194,14 +211,21 @@ class _Bench(NamedTuple):
         reason = incompatibility(self.baseline, base, environment, now)
         if reason:
             return Outcome("incompatible", reason)
-        outcome = self._gate(kind)(base, signals)
-        if kind != "wall":
+        outcome = self._gate(kind, now.name)(base, signals)
+        if kind != "wall" or self.options.one_session:
             return outcome
-        outcome = outcome if self.options.one_session else _across_sessions(outcome)
+        outcome = outcome if self.options.trust_wall else _across_sessions(outcome)
         return outcome._replace(message=outcome.message + _wall_note(self.baseline, base, environment))
 
-    def _gate(self, kind: Kind) -> Gate:
-        return partial(device_gate, floor=self.options.device_floor) if kind == "device" else GATES[kind]
+    def _gate(self, kind: Kind, name: str) -> Gate:
+        """Return the gate of a signal, told its share of the session's error rate."""
+        session, sharing = self.options.one_session, max(1, self.options.family.get(kind, 1))
+        if kind == "device" and session:
+            noise = session.noise.get((self.records[0].case_id, name), NO_NOISE)
+            return partial(device_session_gate, error=session.device_error / sharing, noise=noise)
+        if kind == "wall" and session:
+            return partial(wall_session_gate, error=session.wall_error / sharing)
+        return partial(device_gate, error=DEVICE_ERROR / sharing) if kind == "device" else GATES[kind]
 
     def _answer(self, name: str, now: Signal | None, base: BaselineSignal | None, outcome: Outcome) -> SignalVerdict:
         shape = now or base or Signal(name=name, kind="info", unit="", value=0)
@@ -229,6 +253,8 @@ class _Bench(NamedTuple):
         )
 
     def _refresh_command(self) -> str:
+        if self.options.records_path is None:
+            return ""
         records = shlex.quote(str(self.options.records_path))
         return f'rfdetr-perf refresh {records} --case {self.records[0].case_id} --reason "..."'
 

@@ -60,6 +60,15 @@ def run_in_fresh_process(order: Order, tell: Callable[[str], None], timeout: flo
     return _finished_record(order, problem or _exit_in_words(process.returncode))
 
 
+def has_finished(order: Order) -> bool:
+    """Return whether this run finished already, in a session that is resumed: by the same command."""
+    try:
+        record = read_record(order.record_path)
+    except (OSError, ValueError):  # none, or half a one: it is measured again
+        return False
+    return record.status == "finished" and record.command == order.command
+
+
 @contextlib.contextmanager
 def _ended_like_ctrl_c() -> Iterator[None]:
     """Turn SIGTERM and SIGHUP into KeyboardInterrupt: the child has a session of its own and would live on."""
@@ -92,7 +101,8 @@ def command_line(order: Order) -> list[str]:
     flags = [f"--{name}" for name in ("untimed", "cold") if getattr(order, name)]
     told = ["--case", order.case.id, "--one-run", str(order.run), "--session", order.session]
     records = ["--records", str(order.folder.resolve().parent)]
-    return [sys.executable, "-m", "perf.child", str(ONE_RUN), *options, *told, *records, *patch, *flags]
+    python = str(order.python or sys.executable)
+    return [python, "-m", "perf.child", str(ONE_RUN), *options, *told, *records, *patch, *flags]
 
 
 # Which convolution ATen takes depends on the number of threads, and with it the cpu lane's counts. One is what every

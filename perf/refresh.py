@@ -66,6 +66,17 @@ def refresh(records: Sequence[Record], old: Baseline | None, request: Request) -
     return Refresh(_assemble(records, old, named, gone, request), _changes(old, new, gone))
 
 
+def unapproved(records: Sequence[Record]) -> Baseline:
+    """Return finished runs of one case in the form of a baseline, to hold other runs against them. Nobody approves it.
+
+    Raises:
+        ValueError: the runs cannot be pooled.
+    """
+    request = Request(by="nobody", reason="the base of a comparison", date=records[0].started.date())
+    everywhere = [runs for runs in by_signal(records).values() if len(runs) == len(records)]
+    return _assemble(records, None, [_approve(runs, None, 0) for runs in everywhere], [], request)
+
+
 def _check_runs(records: Sequence[Record], request: Request) -> None:
     if not request.reason.strip():
         msg = "a refresh needs a reason: say why the values may change (--reason)"
@@ -122,7 +133,7 @@ def _storable(records: Sequence[Record]) -> dict[str, list[Signal]]:
 def _inside(records: Sequence[Record], old: Baseline | None) -> set[str]:
     """Return the names of the approved signals that stay as they are."""
     # A wall value is taken anew once its interval lies beyond the tolerance: a person approves it, with a reason.
-    rows = judge_case(records, old, Options(one_session=True)).signals
+    rows = judge_case(records, old, Options(trust_wall=True)).signals
     unproven = next((row for row in rows if row.verdict == "not-compiled"), None)
     if unproven:
         msg = f"{unproven.case_id}: not compiled, so no baseline of a compiled case: {unproven.message}"

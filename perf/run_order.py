@@ -21,6 +21,7 @@ class Order:
 
     ``patch`` is a Python file executed before rfdetr builds anything, to measure a change without installing it.
     ``untimed``: count only, since other runs may share the GPU. ``cold``: the case has an Inductor cache of its own.
+    ``python``: the interpreter of another environment, to measure the rfdetr that is installed there.
     """
 
     case: Case
@@ -30,6 +31,7 @@ class Order:
     patch: Path | None = None
     untimed: bool = False
     cold: bool = False
+    python: Path | None = None
 
     @property
     def stem(self) -> Path:

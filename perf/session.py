@@ -14,7 +14,7 @@ import pytest
 from perf import environment
 from perf.case import Case, Lane, find_case
 from perf.judge import Options, judge
-from perf.record import Kind, Record, read_record, read_records
+from perf.record import Kind, Record, read_records
 from perf.run_order import Order
 from perf.suites import DEFAULT_SUITE, suite
 from perf.verdicts import EXIT_BAD_INPUT, EXIT_NOTHING_JUDGED, CaseVerdict, Judgement
@@ -91,14 +91,6 @@ class Session:
             untimed=self.untimed,
             cold=self.cold,
         )
-
-    def is_done(self, order: Order) -> bool:
-        """Return whether this run finished already, in a session that is resumed: by the same command."""
-        try:
-            record = read_record(order.record_path)
-        except (OSError, ValueError):  # none, or half a one: it is measured again
-            return False
-        return record.status == "finished" and record.command == order.command
 
     def check_resumed(self) -> None:
         """Check that what is installed now is what the session's records were measured with.

@@ -1,8 +1,10 @@
-"""Estimators and intervals over runs. A run is the unit: the steps inside one are not independent experiments.
+"""Estimators, tests and intervals over runs. A run is the unit: the steps inside one are not independent experiments.
 
-Intervals are Welch's t intervals on the logarithms of the run values, so that what is estimated is a ratio:
-B. L. Welch, "The generalization of 'Student's' problem when several different population variances are involved",
-Biometrika 34 (1947), with the Welch-Satterthwaite degrees of freedom. scipy supplies Student's t quantile.
+All work on the logarithms of the run values, so that what is estimated is a ratio. The intervals are Student's t
+intervals, scipy supplying the quantiles: Welch's for two separate sets of runs (B. L. Welch, "The generalization of
+'Student's' problem when several different population variances are involved", Biometrika 34, 1947), the paired one
+where the runs of two sides were interleaved, and the pooled one for device signals, whose spread is the same on both
+sides and often known from earlier runs.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from typing import NamedTuple
 CONFIDENCE = 0.95
 # Nobody runs a case more often than this to settle one number; beyond it the answer is a quieter machine.
 MOST_FURTHER_RUNS = 50
+# Up to so many pairs all 2^n sign changes are tried; beyond, this many of them, drawn with a fixed seed.
+EXACT_PAIRS = 14
 
 
 class RatioInterval(NamedTuple):
@@ -27,6 +31,16 @@ class RatioInterval(NamedTuple):
     def inverse(self) -> RatioInterval:
         """Return the interval of baseline / now."""
         return RatioInterval(1 / self.ratio, 1 / self.high, 1 / self.low)
+
+
+class Noise(NamedTuple):
+    """How runs of unchanged code scatter: the variance of the log run values, and its degrees of freedom."""
+
+    variance: float
+    degrees: int
+
+
+NO_NOISE = Noise(0.0, 0)
 
 
 class _Sample(NamedTuple):
@@ -50,9 +64,89 @@ def ratio_interval(base: Sequence[float], now: Sequence[float], confidence: floa
         ValueError: fewer than two runs on a side, or a value that is not above 0.
     """
     before, after = _logs(base), _logs(now)
-    centre = after.mean - before.mean
-    half = _half_width(before, after, confidence)
-    return RatioInterval(math.exp(centre), math.exp(centre - half), math.exp(centre + half))
+    return _interval(after.mean - before.mean, _half_width(before, after, confidence))
+
+
+def paired_interval(base: Sequence[float], now: Sequence[float], confidence: float = CONFIDENCE) -> RatioInterval:
+    """Return the same ratio from pairs of runs, one of each side, that were measured one after the other.
+
+    What both runs of a pair share, such as a host that slows down in the course of a session, is in neither end.
+
+    Raises:
+        ValueError: fewer than two pairs, sides of different length, or a value that is not above 0.
+    """
+    changes = log_changes(base, now)
+    sample = _Sample(statistics.fmean(changes), statistics.variance(changes), len(changes))
+    half = t_quantile(sample.size - 1, confidence) * math.sqrt(sample.squared_error)
+    return _interval(sample.mean, half)
+
+
+def pooled_interval(
+    base: Sequence[float], now: Sequence[float], confidence: float = CONFIDENCE, noise: Noise = NO_NOISE
+) -> RatioInterval | None:
+    """Return the ratio of the geometric means, the spread being one for both sides and for the runs of ``noise``.
+
+    The half-width is t * s * sqrt(1/n + 1/m), with s^2 the mean of all variances, each weighed by its degrees of
+    freedom, and t with the sum of those. One run a side will do where ``noise`` has runs to teach.
+
+    Returns:
+        The interval, or None where no run at all has a second to be compared with.
+
+    Raises:
+        ValueError: no run on a side, or a value that is not above 0.
+    """
+    sides = [_positive_logs(base), _positive_logs(now)]
+    spreads = [noise, *(Noise(statistics.variance(side), len(side) - 1) for side in sides if len(side) > 1)]
+    degrees = sum(spread.degrees for spread in spreads)
+    if not degrees:
+        return None
+    variance = sum(spread.variance * spread.degrees for spread in spreads) / degrees
+    half = t_quantile(degrees, confidence) * math.sqrt(variance * sum(1 / len(side) for side in sides))
+    return _interval(statistics.fmean(sides[1]) - statistics.fmean(sides[0]), half)
+
+
+def noise_of(runs: Sequence[float]) -> Noise:
+    """Return what these runs of unchanged code teach; nothing where there is but one, or a value is not above 0."""
+    if len(runs) < 2 or min(runs) <= 0:
+        return NO_NOISE
+    return Noise(statistics.variance([math.log(value) for value in runs]), len(runs) - 1)
+
+
+def log_changes(base: Sequence[float], now: Sequence[float]) -> list[float]:
+    """Return log(now / base) of each pair of runs.
+
+    Raises:
+        ValueError: fewer than two pairs, sides of different length, or a value that is not above 0.
+    """
+    if len(base) != len(now):
+        msg = f"pairs need as many runs on one side as on the other, not {len(base)} and {len(now)}"
+        raise ValueError(msg)
+    _require(base)
+    _require(now)
+    return [math.log(after / before) for before, after in zip(base, now, strict=True)]
+
+
+def sign_flip_p(changes: Sequence[float], boundary: float, *, above: bool) -> float:
+    """Return the p-value of the mean of the paired log ``changes`` lying ``above`` (or below) a log ``boundary``.
+
+    Fisher's randomization test: were there no change beyond the boundary, each difference from it would be as likely
+    to have the other sign, whatever its distribution (R. A. Fisher, "The Design of Experiments", 1935, section 21).
+    So it holds where a t interval does not, on a host that jumps between two speeds; and with n pairs it is never
+    less than 2^-n, so that few pairs prove nothing.
+    """
+    import numpy as np
+    from scipy.stats import permutation_test
+
+    shifted = (1 if above else -1) * (np.asarray(changes) - boundary)
+    done = permutation_test(
+        (shifted,),
+        lambda values, axis: values.mean(axis=axis),
+        permutation_type="samples",
+        alternative="greater",
+        n_resamples=2**EXACT_PAIRS,
+        rng=np.random.default_rng(0),
+    )
+    return float(done.pvalue)
 
 
 def further_runs(
@@ -78,27 +172,41 @@ def further_runs(
     return None
 
 
-def learned_band(runs: Sequence[float], floor: float, confidence: float = CONFIDENCE) -> float:
-    """Return how far, as a fraction of their mean, one further run may lie from ``runs`` by chance alone.
+def further_pairs(changes: Sequence[float], boundary: float, confidence: float = CONFIDENCE) -> int | None:
+    """Return about how many more pairs would take the log ``boundary`` out of the paired interval of ``changes``.
 
-    The half-width of the normal prediction interval for one further observation, t * s * sqrt(1 + 1/n), over the
-    mean (Hahn and Meeker, "Statistical Intervals", 1991, chapter 4); never below ``floor``, which is also the
-    answer where one run, or a mean of 0, has nothing to teach.
+    As :func:`further_runs`: the smallest k with t * s / sqrt(n + k) below the distance from the mean to the boundary.
     """
-    mean = statistics.fmean(runs)
-    if len(runs) < 2 or mean <= 0:
-        return floor
-    half = _t_quantile(len(runs) - 1, confidence) * statistics.stdev(runs) * math.sqrt(1 + 1 / len(runs))
-    return max(floor, half / mean)
+    distance = abs(boundary - statistics.fmean(changes))
+    spread, size = statistics.stdev(changes), len(changes)
+    for extra in range(1, MOST_FURTHER_RUNS + 1):
+        if t_quantile(size + extra - 1, confidence) * spread / math.sqrt(size + extra) < distance:
+            return extra
+    return None
 
 
-def _logs(values: Sequence[float]) -> _Sample:
+def _interval(centre: float, half: float) -> RatioInterval:
+    return RatioInterval(math.exp(centre), math.exp(centre - half), math.exp(centre + half))
+
+
+def _require(values: Sequence[float]) -> None:
     if len(values) < 2:
         msg = f"an interval needs at least 2 runs on each side, not {len(values)}"
         raise ValueError(msg)
     if min(values) <= 0:
         msg = f"a ratio needs run values above 0, not {min(values):g}"
         raise ValueError(msg)
+
+
+def _positive_logs(values: Sequence[float]) -> list[float]:
+    if min(values, default=0) <= 0:
+        msg = "a ratio needs at least one run on each side, and run values above 0"
+        raise ValueError(msg)
+    return [math.log(value) for value in values]
+
+
+def _logs(values: Sequence[float]) -> _Sample:
+    _require(values)
     logs = [math.log(value) for value in values]
     return _Sample(statistics.fmean(logs), statistics.variance(logs), len(logs))
 
@@ -109,10 +217,11 @@ def _half_width(base: _Sample, now: _Sample, confidence: float) -> float:
         return 0.0
     share = base.squared_error / total
     degrees = 1 / (share**2 / (base.size - 1) + (1 - share) ** 2 / (now.size - 1))
-    return _t_quantile(degrees, confidence) * math.sqrt(total)
+    return t_quantile(degrees, confidence) * math.sqrt(total)
 
 
-def _t_quantile(degrees: float, confidence: float) -> float:
+def t_quantile(degrees: float, confidence: float) -> float:
+    """Return the quantile of Student's t that bounds the middle ``confidence`` of it (0 to 1)."""
     from scipy.special import stdtrit  # here, since judging counts needs no scipy and starts in half the time
 
     return float(stdtrit(degrees, (1 + confidence) / 2))

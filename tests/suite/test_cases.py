@@ -9,7 +9,7 @@ import pytest
 
 from perf.case import Case
 from perf.judge import failed_run
-from perf.launch import RunFailed, run_in_fresh_process
+from perf.launch import RunFailed, has_finished, run_in_fresh_process
 from perf.session import Session, reasons
 from perf.verdicts import EXIT_CODES
 
@@ -17,7 +17,7 @@ from perf.verdicts import EXIT_CODES
 def test_measure(case: Case, run: int, perf_session: Session, tell: Callable[[str], None]) -> None:
     """One run: a fresh process compiles, times and counts the case, and leaves a record."""
     problem, order = "", perf_session.order(case, run)
-    if perf_session.is_done(order):
+    if has_finished(order):
         tell(f"{case.id} run {run}: measured already")
         return
     try:

@@ -9,14 +9,18 @@ from hypothesis import strategies as st
 from perf.baselines import BaselineSignal
 from perf.gates import (
     GATES,
+    Outcome,
     changed_parts,
     compile_gate,
     device_gate,
+    device_session_gate,
     strict_gate,
     volume_gate,
     wall_gate,
+    wall_session_gate,
 )
 from perf.record import Kind, Part, Signal
+from perf.stats import NO_NOISE, Noise, noise_of
 
 
 def approved(signal: Signal, values: list[float] | None = None) -> BaselineSignal:
@@ -138,26 +142,29 @@ class TestDevice:
         base = approved(a_signal("gpu_busy", 16.19, "device", "ms"), [16.189, 16.19, 16.192])
         assert device_gate(base, several("gpu_busy", "device", [now])).verdict == verdict
 
-    def test_within_a_session_the_floor_is_lower(self) -> None:
-        base = approved(a_signal("gpu_busy", 16.19, "device", "ms"), [16.19] * 4)
-        now = several("gpu_busy", "device", [16.25, 16.25])
-        assert device_gate(base, now).verdict == "pass"
-        assert device_gate(base, now, floor=0.001).verdict == "regressed"
-
     def test_runs_that_scatter_teach_a_wider_band(self) -> None:
         base = approved(a_signal("peak_memory", 0, "device", "B"), [1.863e9, 1.872e9, 1.868e9])
-        assert device_gate(base, several("peak_memory", "device", [1.89e9])).verdict == "pass"
+        outcome = device_gate(base, several("peak_memory", "device", [1.89e9, 1.892e9]))
+        assert outcome.verdict == "inconclusive"
+        assert outcome.message.endswith("from 3 baseline runs and 2 now: more runs narrow it")
+        assert device_gate(base, several("peak_memory", "device", [1.87e9, 1.871e9])).verdict == "pass"
+
+    def test_the_more_signals_share_the_error_rate_the_wider_the_band(self) -> None:
+        base = approved(a_signal("peak_memory", 0, "device", "B"), [1.863e9, 1.872e9, 1.868e9])
+        now = several("peak_memory", "device", [1.90e9, 1.902e9, 1.901e9])
+        assert device_gate(base, now).verdict == "regressed"
+        assert device_gate(base, now, error=1e-5).verdict == "inconclusive"
 
     def test_a_band_too_wide_to_see_anything_proves_nothing(self) -> None:
         base = approved(a_signal("peak_memory", 0, "device", "B"), [100, 120, 90])
         outcome = device_gate(base, several("peak_memory", "device", [110]))
         assert outcome.verdict == "inconclusive"
-        assert "too wide" in outcome.message
+        assert device_gate(base, several("peak_memory", "device", [100])).verdict == "inconclusive"
 
     def test_a_baseline_of_nothing(self) -> None:
         base = approved(a_signal("peak_memory", 0, "device", "B"))
         assert device_gate(base, several("peak_memory", "device", [0])).verdict == "pass"
-        assert device_gate(base, several("peak_memory", "device", [5])).message.startswith("0 -> 5, beyond")
+        assert device_gate(base, several("peak_memory", "device", [5])).message.startswith("0 -> 5, the band")
 
 
 class TestWall:
@@ -301,3 +308,85 @@ def test_a_signal_that_stops_saying_what_it_consists_of_has_no_changed_parts() -
 
 def test_every_gated_kind_has_a_gate() -> None:
     assert set(GATES) == {"count-strict", "count-volume", "device", "wall"}
+
+
+def paired(base: list[float], now: list[float], error: float = 0.01) -> Outcome:
+    return wall_session_gate(
+        approved(a_signal("step_time", 0, "wall", "ms"), base), several("step_time", "wall", now), error
+    )
+
+
+STEADY = [100.0, 101, 99, 100.5, 99.5, 100.2, 99.8, 100.1, 99.9, 100]
+
+
+class TestWallOfOneSession:
+    @pytest.mark.parametrize(
+        ("factor", "verdict"), [(1.0, "pass"), (1.02, "regressed"), (0.98, "improved"), (1.001, "pass")]
+    )
+    def test_pairs_see_less_than_the_tolerance(self, factor: float, verdict: str) -> None:
+        jitter = [1, 1.001, 0.999, 1.002, 1, 0.998, 1, 1.001, 1, 0.999]
+        outcome = paired(STEADY, [factor * value * more for value, more in zip(STEADY, jitter, strict=True)])
+        assert outcome.verdict == verdict
+        assert "tolerance 5 %" in outcome.message
+
+    def test_what_both_of_a_pair_share_is_no_noise(self) -> None:
+        drift = [100 * 1.05**index for index in range(10)]
+        assert paired(drift, [1.03 * value for value in drift]).verdict == "regressed"
+
+    def test_four_pairs_that_all_rise_prove_nothing_beyond_the_tolerance(self) -> None:
+        outcome = paired([100, 101, 99, 100], [120, 121, 119, 120.5])
+        assert outcome.verdict == "inconclusive"
+        assert "would settle it" in outcome.message
+
+    def test_two_speeds_of_a_host_are_no_change(self) -> None:
+        fast, slow = 100.0, 120.0
+        assert (
+            paired(
+                [fast, fast, slow, fast, slow, fast, slow, fast], [slow, slow, slow, slow, fast, slow, slow, fast]
+            ).verdict
+            == "inconclusive"
+        )
+
+    def test_noise_beyond_any_number_of_pairs_says_so(self) -> None:
+        outcome = paired([100, 180, 90, 170], [170, 100, 185, 95])
+        assert outcome.message.endswith("more than 50 pairs would be needed: use a quieter machine")
+
+    def test_one_pair_gives_no_interval(self) -> None:
+        assert paired([100], [100]).verdict == "inconclusive"
+
+    def test_of_a_rate_less_is_worse(self) -> None:
+        rate = a_signal("images_per_second", 0, "wall", direction="higher")
+        base = approved(rate, STEADY)
+        now = [rate.model_copy(update={"value": 0.9 * value}) for value in STEADY]
+        assert wall_session_gate(base, now, 0.01).verdict == "regressed"
+
+
+def busy(base: list[float], now: list[float], noise: Noise = NO_NOISE, name: str = "gpu_busy") -> Outcome:
+    return device_session_gate(
+        approved(a_signal(name, 0, "device", "ms"), base), several(name, "device", now), 0.001, noise
+    )
+
+
+# Six runs of nano-b4-compile on one H200.
+H200 = noise_of([10.26, 10.256, 10.265, 10.257, 10.262, 10.252])
+
+
+class TestDeviceOfOneSession:
+    @pytest.mark.parametrize(("factor", "verdict"), [(1.0, "pass"), (1.01, "regressed"), (0.99, "improved")])
+    def test_two_runs_a_side_see_one_percent_where_the_noise_is_known(self, factor: float, verdict: str) -> None:
+        assert busy([10.26, 10.257], [factor * 10.258, factor * 10.262], H200).verdict == verdict
+
+    def test_two_runs_a_side_alone_do_not(self) -> None:
+        outcome = busy([10.26, 10.25], [10.37, 10.36])
+        assert outcome.verdict == "inconclusive"
+        assert "more runs narrow it" in outcome.message
+
+    def test_one_run_a_side_needs_noise_that_is_known(self) -> None:
+        assert "take two" in busy([10.26], [10.37]).message
+        assert busy([10.26], [10.37], H200).verdict == "regressed"
+
+    def test_the_allocators_two_peaks_are_no_change(self) -> None:
+        assert busy([1.86496e9] * 3, [1.86753e9] * 3, name="peak_memory").verdict == "pass"
+
+    def test_nothing_used_is_no_ratio(self) -> None:
+        assert busy([0, 0], [0, 0]).verdict == "inconclusive"

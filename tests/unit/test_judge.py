@@ -256,7 +256,7 @@ def walls(values: list[float], **changes: Any) -> list[Record]:
 
 def test_wall_is_pooled_over_runs_and_its_change_is_that_of_its_interval() -> None:
     baseline = a_baseline(walls([99, 100, 101]))
-    found = judge_case(walls([111, 110, 109]), baseline, Options(one_session=True)).signals[0]
+    found = judge_case(walls([111, 110, 109]), baseline, Options(trust_wall=True)).signals[0]
     assert found.verdict == "regressed"
     assert found.interval
     assert found.baseline

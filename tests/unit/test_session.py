@@ -12,6 +12,7 @@ from perf.baselines import write_baseline
 from perf.case import Lane
 from perf.environment import software
 from perf.judge import GATED
+from perf.launch import has_finished
 from perf.record import Record, write_record
 from perf.session import Session, bad_input, chosen_cases, new_name, nothing_measured, reasons, worker_threads
 from perf.suites import suite
@@ -157,9 +158,9 @@ def test_bad_input_has_its_own_exit_code() -> None:
 def test_a_run_is_done_once_it_has_finished(status: Any, done: bool, tmp_path: Path) -> None:
     session = a_session(tmp_path)
     order = session.order(CPU_COMPILED, 0)
-    assert not session.is_done(order)
+    assert not has_finished(order)
     leave(session, a_record([], CPU_COMPILED, status=status, command=order.command))
-    assert session.is_done(order) == done
+    assert has_finished(order) == done
 
 
 @pytest.mark.parametrize("change", [{"untimed": True}, {"patch": Path("fix.py")}])
@@ -167,7 +168,7 @@ def test_a_run_of_another_command_is_not_done(change: dict[str, Any], tmp_path: 
     session = a_session(tmp_path)
     leave(session, a_record([], CPU_COMPILED, command=session.order(CPU_COMPILED, 0).command))
     other = a_session(tmp_path, **change)
-    assert not other.is_done(other.order(CPU_COMPILED, 0))
+    assert not has_finished(other.order(CPU_COMPILED, 0))
 
 
 def test_half_a_record_is_measured_again(tmp_path: Path) -> None:
@@ -175,7 +176,7 @@ def test_half_a_record_is_measured_again(tmp_path: Path) -> None:
     path = session.order(CPU_COMPILED, 0).record_path
     path.parent.mkdir(parents=True)
     path.write_text('{"schema_version": 1,')
-    assert not session.is_done(session.order(CPU_COMPILED, 0))
+    assert not has_finished(session.order(CPU_COMPILED, 0))
 
 
 def test_a_session_is_resumed_with_what_it_was_begun_with(tmp_path: Path) -> None:

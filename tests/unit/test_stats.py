@@ -1,13 +1,26 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from perf.stats import MOST_FURTHER_RUNS, further_runs, learned_band, ratio_interval
+from perf.stats import (
+    EXACT_PAIRS,
+    MOST_FURTHER_RUNS,
+    NO_NOISE,
+    further_pairs,
+    further_runs,
+    log_changes,
+    noise_of,
+    paired_interval,
+    pooled_interval,
+    ratio_interval,
+    sign_flip_p,
+)
 
 times = st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=12)
 
@@ -56,12 +69,76 @@ def test_no_number_of_runs_settles_what_the_baseline_leaves_open() -> None:
     assert MOST_FURTHER_RUNS >= 10
 
 
-def test_a_band_is_the_prediction_interval_of_one_more_run() -> None:
-    runs = [100.0, 101.0, 99.0, 100.5, 99.5]
-    half = scipy_stats.t.ppf(0.975, 4) * scipy_stats.tstd(runs) * math.sqrt(1 + 1 / 5)
-    assert learned_band(runs, floor=0.001) == pytest.approx(half / 100)
+pairs = st.lists(st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)), min_size=2, max_size=12)
 
 
-@pytest.mark.parametrize("runs", [[5.0], [5.0, 5.0, 5.0], [0.0, 0.0]])
-def test_a_band_is_never_below_its_floor(runs: list[float]) -> None:
-    assert learned_band(runs, floor=0.01) == 0.01
+@given(pairs)
+def test_the_paired_interval_is_scipys_of_the_log_ratios(runs: list[tuple[float, float]]) -> None:
+    base, now = ([pair[side] for pair in runs] for side in (0, 1))
+    ours, changes = paired_interval(base, now, 0.99), log_changes(base, now)
+    assert ours.low <= ours.ratio <= ours.high
+    if statistics.stdev(changes) > 1e-9:
+        theirs = scipy_stats.ttest_1samp(changes, 0).confidence_interval(0.99)
+        assert math.log(ours.low) == pytest.approx(theirs.low, rel=1e-6, abs=1e-9)
+        assert math.log(ours.high) == pytest.approx(theirs.high, rel=1e-6, abs=1e-9)
+
+
+@given(pairs, st.floats(0.1, 10), st.floats(0.1, 10))
+def test_a_drift_that_both_of_a_pair_share_changes_nothing(
+    runs: list[tuple[float, float]], first: float, more: float
+) -> None:
+    base, now = ([pair[side] for pair in runs] for side in (0, 1))
+    drift = [first * more ** (index / 10) for index in range(len(runs))]
+    moved = [[value * factor for value, factor in zip(side, drift, strict=True)] for side in (base, now)]
+    assert tuple(paired_interval(moved[0], moved[1])) == pytest.approx(tuple(paired_interval(base, now)), rel=1e-6)
+
+
+def test_pairs_need_both_sides() -> None:
+    with pytest.raises(ValueError, match="not 2 and 3"):
+        paired_interval([1, 2], [1, 2, 3])
+
+
+def test_the_pooled_interval_is_students_t_interval() -> None:
+    base, now = [99.0, 101, 100, 100.5], [104.0, 103, 105]
+    ours = pooled_interval(base, now, 0.99)
+    assert ours
+    logs = [[math.log(value) for value in side] for side in (now, base)]
+    theirs = scipy_stats.ttest_ind(*logs, equal_var=True).confidence_interval(0.99)
+    assert math.log(ours.low) == pytest.approx(theirs.low)
+    assert math.log(ours.high) == pytest.approx(theirs.high)
+
+
+def test_earlier_runs_teach_how_single_ones_scatter() -> None:
+    noise = noise_of([10.26, 10.256, 10.265, 10.257])
+    assert pooled_interval([10.26], [10.36]) is None
+    found = pooled_interval([10.26], [10.36], 0.99, noise)
+    assert found
+    half = scipy_stats.t.ppf(0.995, 3) * math.sqrt(2 * noise.variance)
+    assert math.log(found.high / found.ratio) == pytest.approx(half)
+
+
+@pytest.mark.parametrize("runs", [[], [5.0], [5.0, 0.0]])
+def test_what_teaches_nothing_is_no_noise(runs: list[float]) -> None:
+    assert noise_of(runs) == NO_NOISE
+
+
+@pytest.mark.parametrize(("count", "p"), [(2, 1 / 4), (4, 1 / 16), (10, 1 / 1024)])
+def test_pairs_that_all_rise_have_the_least_p_value_there_is(count: int, p: float) -> None:
+    rises = [0.05 + index / 1000 for index in range(count)]
+    assert sign_flip_p(rises, 0.0, above=True) == pytest.approx(p)
+    assert sign_flip_p([-rise for rise in rises], 0.0, above=False) == pytest.approx(p)
+    assert sign_flip_p(rises, 0.2, above=True) == 1.0
+
+
+def test_many_pairs_are_drawn_from_and_always_alike() -> None:
+    rises = [0.05 + index / 1000 for index in range(EXACT_PAIRS + 6)]
+    assert sign_flip_p(rises, 0.0, above=True) == sign_flip_p(rises, 0.0, above=True) < 2**-12
+
+
+def test_further_pairs_are_the_fewest_that_take_the_boundary_out() -> None:
+    changes = [0.02, -0.03, 0.01, -0.01]
+    more = further_pairs(changes, math.log(1.02), 0.95)
+    assert more is not None
+    half = scipy_stats.t.ppf(0.975, 4 + more - 1) * statistics.stdev(changes) / math.sqrt(4 + more)
+    assert half < math.log(1.02) - statistics.fmean(changes)
+    assert further_pairs([0.5, -0.5], 0.01) is None

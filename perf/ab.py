@@ -1,0 +1,236 @@
+"""A/B sessions: base and head on one machine, their runs interleaved ABBA, until every answer is clear.
+
+Each run is a fresh process of its side's own Python. A session that was interrupted goes on where it stopped: runs that
+finished are not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from perf.baselines import FOLDER
+from perf.case import Case
+from perf.compare import BASE, HEAD, MANIFEST, compare, known_noise, usable_pairs
+from perf.gates import WALL_ERROR, OneSession
+from perf.judge import Options
+from perf.launch import RunFailed, has_finished, run_in_fresh_process
+from perf.record import Kind, Record, explain, parse_json, read_records, write_model
+from perf.run_order import MINOR_VARIABLE, Order
+from perf.sequential import Look, first_is_base, looks
+from perf.verdicts import CaseVerdict, Judgement, exit_code, summarize, worst
+
+SIDES: tuple[Literal["base"], Literal["head"]] = ("base", "head")
+# Enough for +5 % in 95 of 100 where run medians scatter by 1.7 % (tests/unit/test_procedure.py).
+MOST_PAIRS = 10
+# Without wall signals there is nothing to wait for: counts need one run, and device signals two.
+PAIRS_WITHOUT_WALL = 2
+# The first runs of a compiled case fill the Inductor cache, and their pairs do not count.
+MOST_COLD_PAIRS = 2
+
+
+class Side(BaseModel):
+    """What one side measures: ``told`` is what the user asked for, ``python`` the interpreter that has it installed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    told: str
+    python: Path
+    patch: Path | None = None
+
+
+class Manifest(BaseModel):
+    """What an A/B session was asked for; kept beside its records, so that it can go on and be judged again."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    base: Side
+    head: Side
+    cases: list[str]
+    pairs: int = Field(ge=1)
+    gate: list[Kind]
+
+
+class Experiment(NamedTuple):
+    """One A/B session: what it was asked for, where its records go and its baselines lie, and who is told."""
+
+    manifest: Manifest
+    cases: Sequence[Case]
+    folder: Path
+    tell: Callable[[str], None]
+    baselines: Path = FOLDER
+    timeout: float = 3600.0
+
+    def order(self, side: Literal["base", "head"], case: Case, run: int) -> Order:
+        """Return the order of one run of one side."""
+        what: Side = getattr(self.manifest, side)
+        return Order(case=case, session=side, run=run, folder=self.folder / side, patch=what.patch, python=what.python)
+
+    def records(self, side: str, case: Case) -> list[Record]:
+        """Return what one side has of a case so far, by run."""
+        folder = self.folder / side / case.id
+        return read_records(folder) if any(folder.rglob("*.record.json")) else []
+
+    @property
+    def looks(self) -> list[Look]:
+        """The looks at each case, the last of them at ``manifest.pairs``."""
+        if "wall" not in self.manifest.gate:
+            return [Look(self.manifest.pairs, WALL_ERROR / 2)]
+        return looks(self.manifest.pairs, WALL_ERROR / 2)
+
+
+def experiment_of(options: argparse.Namespace, tell: Callable[[str], None]) -> Experiment:
+    """Return the session that the command line asks for.
+
+    Raises:
+        ValueError: an unknown case, a file that is not there, or both sides the same; says which.
+    """
+    from perf.session import chosen_cases, gpu_count, new_name
+
+    lane = ("gpu" if gpu_count() else "cpu") if options.lane == "auto" else options.lane
+    cases = chosen_cases(options.case, lane, options.suite)
+    sides = [_side(getattr(options, s), getattr(options, f"{s}_python"), getattr(options, f"{s}_patch")) for s in SIDES]
+    gate = sorted(options.gate)
+    pairs = options.pairs or (MOST_PAIRS if "wall" in gate else PAIRS_WITHOUT_WALL)
+    manifest = Manifest(base=sides[0], head=sides[1], cases=[case.id for case in cases], pairs=pairs, gate=gate)
+    folder = options.records / (options.resume or f"ab-{new_name()}")
+    if options.resume and not (folder / MANIFEST).is_file():
+        msg = f"--resume {options.resume}: no A/B session of that name in {options.records}"
+        raise ValueError(msg)
+    return Experiment(manifest, cases, folder, tell, options.baselines, options.run_timeout)
+
+
+def _side(told: str, python: Path | None, patch: Path | None) -> Side:
+    for file in (python, patch):
+        if file and not file.is_file():
+            msg = f"{told}: {file}: no such file"
+            raise ValueError(msg)
+    # Not resolved: the interpreter of an environment is a link to that of the system.
+    return Side(told=told, python=(python or Path(sys.executable)).absolute(), patch=patch and patch.absolute())
+
+
+def begin(experiment: Experiment) -> None:
+    """Write what the session was asked for, or check that one that goes on is asked for the same.
+
+    Raises:
+        ValueError: the folder holds a session that was asked for something else; says what.
+    """
+    path = experiment.folder / MANIFEST
+    if not path.exists():
+        write_model(path, experiment.manifest)
+        return
+    before, now = read_manifest(experiment.folder).model_dump(), experiment.manifest.model_dump()
+    changed = [f"{name} {before[name]}, now {now[name]}" for name in now if before[name] != now[name]]
+    if changed:
+        msg = f"{experiment.folder}: this session was asked for {'; '.join(changed)}; start a new one"
+        raise ValueError(msg)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Return what the A/B session in ``folder`` was asked for.
+
+    Raises:
+        ValueError: no such file, or it cannot be read; names it.
+    """
+    path = folder / MANIFEST
+    try:
+        return Manifest.model_validate(parse_json(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise ValueError(explain(path, error)) from error
+
+
+def measure(experiment: Experiment) -> Judgement:
+    """Measure every case until its answer is clear or its pairs are spent, and return the judgement.
+
+    Raises:
+        ValueError: as :func:`begin`; or runs of one side that cannot be pooled, as when its rfdetr was changed.
+    """
+    begin(experiment)
+    found = [verdict for case in experiment.cases for verdict in _measure_case(experiment, case)]
+    cases = [_reproducible(case, experiment.manifest) for case in found]
+    return Judgement(cases=cases, exit_code=exit_code(worst(c.verdict for c in cases)), summary=summarize(cases))
+
+
+def _reproducible(case: CaseVerdict, manifest: Manifest) -> CaseVerdict:
+    """Return the verdict with the command that measures both sides again."""
+    minor = os.environ.get(MINOR_VARIABLE)
+    start = f"nox -s ab-{minor} --" if minor else "rfdetr-perf ab"
+    told = [f"--{name} {shlex.quote(side.told)}" for name, side in ((BASE, manifest.base), (HEAD, manifest.head))]
+    patches = [
+        f"--{name}-patch {shlex.quote(str(side.patch))}"
+        for name, side in ((BASE, manifest.base), (HEAD, manifest.head))
+        if side.patch
+    ]
+    command = " ".join([start, *told, *patches, f"--case {case.case_id}"])
+    rows = [row.model_copy(update={"reproduce": command}) for row in case.signals]
+    return case.model_copy(update={"signals": rows})
+
+
+def _measure_case(experiment: Experiment, case: Case) -> list[CaseVerdict]:
+    found: list[CaseVerdict] = []
+    for number, look in enumerate(experiment.looks, 1):
+        _measure_pairs(experiment, case, look.pairs)
+        found = judge_look(experiment, case, look)
+        experiment.tell(f"{case.id}, look {number} of {len(experiment.looks)}: {_answer(found)}")
+        if not _open(found):
+            break
+    return found
+
+
+def _measure_pairs(experiment: Experiment, case: Case, wanted: int) -> None:
+    """Measure pair after pair until ``wanted`` count, or a run fails."""
+    for pair in range(wanted + MOST_COLD_PAIRS):
+        base, head = (experiment.records(side, case) for side in (BASE, HEAD))
+        if len(usable_pairs(base, head)[0]) >= wanted:
+            return
+        orders = [experiment.order(side, case, pair) for side in _turn(pair)]
+        if not all(_measure_run(order, experiment.tell, experiment.timeout) for order in orders):
+            return
+
+
+def _turn(pair: int) -> tuple[Literal["base", "head"], ...]:
+    return ("base", "head") if first_is_base(pair) else ("head", "base")
+
+
+def _measure_run(order: Order, tell: Callable[[str], None], timeout: float) -> bool:
+    """Measure one run unless it was, and return whether it finished."""
+    if has_finished(order):
+        return True
+    try:
+        run_in_fresh_process(order, lambda line: tell(f"{order.session}: {line}"), timeout)
+    except RunFailed as failure:
+        tell(f"{order.session}: {order.case.id} run {order.run} failed: {failure}")
+        return False
+    return True
+
+
+def judge_look(experiment: Experiment, case: Case, look: Look) -> list[CaseVerdict]:
+    """Judge one case at one look, with the error that this look may spend."""
+    base, head = usable_pairs(*(experiment.records(side, case) for side in (BASE, HEAD)))
+    # No further than this look, though an interrupted session may have gone on.
+    base, head = base[: look.pairs], [*head[: look.pairs], *(r for r in head if r.status != "finished")]
+    session = OneSession(
+        wall_error=2 * look.level, cases=len(experiment.cases), noise=known_noise(head, experiment.baselines)
+    )
+    options = Options(gate=frozenset(experiment.manifest.gate), one_session=session)
+    return compare(base, head, options).cases
+
+
+def _open(cases: Sequence[CaseVerdict]) -> bool:
+    """Return whether more pairs can change the answer: a wall signal is undecided, and nothing else fails."""
+    rows = [row for case in cases for row in case.signals]
+    if any(row.verdict in ("failed", "not-compiled") for row in rows):
+        return False
+    return any(row.kind == "wall" and row.verdict == "inconclusive" for row in rows)
+
+
+def _answer(cases: Sequence[CaseVerdict]) -> str:
+    walls = [row for case in cases for row in case.signals if row.kind == "wall" and row.verdict]
+    return "; ".join(f"{row.signal} {row.verdict}: {row.message}" for row in walls) or summarize(cases)

@@ -1,0 +1,95 @@
+"""Comparisons: the records of a base and of a head -> verdicts on the head.
+
+Where both sides come from one session of :mod:`perf.ab`, run i of the one was measured beside run i of the other, and
+time and memory are judged by intervals. Two sessions are judged as a session is against a stored baseline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from perf.baselines import FOLDER, Baseline, find_baseline
+from perf.judge import Options, judge
+from perf.pool import by_case
+from perf.record import Record
+from perf.refresh import unapproved
+from perf.stats import Noise, noise_of
+from perf.verdicts import Judgement
+
+# The sides of a session that interleaves them, and the names of their folders in it.
+BASE, HEAD = "base", "head"
+# Left by such a session in its folder; without it two folders are two sessions.
+MANIFEST = "ab.json"
+
+
+def sides(first: Path, second: Path | None) -> tuple[Path, Path]:
+    """Return the folders of base and head: those given, or those in the one folder of an interleaved session.
+
+    Raises:
+        ValueError: one folder, and it is no such session.
+    """
+    if second is not None:
+        return first, second
+    if not (first / MANIFEST).is_file():
+        msg = f"{first}: no {MANIFEST} there, so it is no session of rfdetr-perf ab; give two folders, base and head"
+        raise ValueError(msg)
+    return first / BASE, first / HEAD
+
+
+def of_one_session(base: Path, head: Path) -> bool:
+    """Return whether these folders are the two sides of one interleaved session."""
+    same = base.resolve().parent == head.resolve().parent
+    return same and (base.parent / MANIFEST).is_file() and {base.name, head.name} == {BASE, HEAD}
+
+
+def compare(base: Sequence[Record], head: Sequence[Record], options: Options) -> Judgement:
+    """Judge the runs of ``head`` against those of ``base``, case by case; a case that one side lacks is a verdict.
+
+    Raises:
+        ValueError: runs of one side that cannot be pooled; names both.
+    """
+    before, after = by_case(base), by_case(head)
+    baselines: dict[str, Baseline] = {}
+    kept: list[Record] = []
+    for case_id, runs in after.items():
+        earlier = [record for record in before.get(case_id, []) if record.status == "finished"]
+        earlier, now = usable_pairs(earlier, runs) if options.one_session else (earlier, runs)
+        kept += now
+        if earlier:
+            baselines[case_id] = unapproved(earlier)
+    # Nothing of a comparison becomes a baseline by itself.
+    return judge(kept, baselines, expected=list(before), options=options._replace(records_path=None))
+
+
+def usable_pairs(base: Sequence[Record], head: Sequence[Record]) -> tuple[list[Record], list[Record]]:
+    """Return the finished runs that both sides have, side by side, and with those of ``head`` all that failed.
+
+    Pairs in which a run compiled cold are left out, unless all are such: memory's peak is another while Inductor
+    compiles, and only one side of a pair may have had to.
+    """
+    first, second = ({record.run: record for record in side} for side in (base, head))
+    failed = [record for record in second.values() if record.status != "finished"]
+    paired = sorted(run for run in set(first) & set(second) if second[run] not in failed)
+    warm = [run for run in paired if not (_is_cold(first[run]) or _is_cold(second[run]))] or paired
+    return [first[run] for run in warm], [*(second[run] for run in warm), *failed]
+
+
+def known_noise(head: Sequence[Record], baselines: Path = FOLDER) -> dict[tuple[str, str], Noise]:
+    """Return what the stored baselines of this device teach about the scatter of device signals.
+
+    Raises:
+        ValueError: a baseline that cannot be used; names the file.
+    """
+    found = {}
+    for case_id, records in by_case(head).items():
+        baseline = find_baseline(baselines, records[0])
+        for signal in baseline.signals if baseline else []:
+            if signal.kind == "device":
+                found[case_id, signal.name] = noise_of(signal.runs)
+    return found
+
+
+def _is_cold(record: Record) -> bool:
+    missed = record.signal("inductor_cache_misses")
+    return missed is not None and missed.value > 0
