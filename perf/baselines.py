@@ -185,6 +185,13 @@ def approved_cases(folder: Path, device: str, torch_minor: str) -> list[str]:
     return sorted(path.stem for path in baseline_path(folder, device, torch_minor, "x").parent.glob("*.json"))
 
 
+def approved_elsewhere(folder: Path, record: Record) -> list[Path]:
+    """Return the baselines of this record's case on other devices, where its own has none for any torch minor."""
+    found = sorted(path for path in folder.glob(f"*/torch-*/{record.case_id}.json"))
+    devices = {path.parent.parent.name for path in found}
+    return [] if record.environment.device in devices else found
+
+
 def write_baseline(folder: Path, baseline: Baseline) -> Path:
     """Write ``baseline`` to its place under ``folder`` atomically, and return that place."""
     path = baseline_path(folder, baseline.device, baseline.torch_minor, baseline.case_id)

@@ -11,18 +11,18 @@ import datetime
 import getpass
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from perf.baselines import FOLDER, baseline_path, find_baseline, write_baseline
-from perf.case import find_case
+from perf.baselines import FOLDER, approved_elsewhere, baseline_path, find_baseline, write_baseline
 from perf.compile_matrix import DOCUMENT, STORE
 from perf.expected import expected_cases
 from perf.gates import OneSession
 from perf.judge import GATED, Options, judge
 from perf.pool import by_case
-from perf.record import Record, read_records
-from perf.refresh import Refresh, Request, refresh
+from perf.record import Record
+from perf.record_files import Narrowing, reject, take
+from perf.refresh import Refresh, Request, refresh, refusal
 from perf.suites import LANES, SUITES, suite
 from perf.verdicts import EXIT_BAD_INPUT, Judgement
 
@@ -53,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     comparing = commands.add_parser("compare", help="hold one set of records against another: a head against a base")
     comparing.add_argument("base", type=Path, metavar="BASE", help="a folder of records, or a whole A/B session")
     comparing.add_argument("head", type=Path, nargs="?", metavar="HEAD", help="needed unless BASE is an A/B session")
+    _add_place(comparing)
     _add_judging(comparing)
     comparing.set_defaults(command=_compare)
 
@@ -86,6 +87,12 @@ def _add_records(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--case", action="append", metavar="ID", help="only this case; may be repeated (default: every case)"
     )
+    _add_place(parser)
+
+
+def _add_place(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", metavar="NAME", help="only records of this device, such as nvidia-h200")
+    parser.add_argument("--torch", metavar="MINOR", help="only records of this torch minor, such as 2.14")
 
 
 def _add_reading(parser: argparse.ArgumentParser) -> None:
@@ -156,7 +163,8 @@ def _compare(options: argparse.Namespace) -> int:
     from perf.compare import compare, known_noise, of_one_session, sides
 
     base, head = sides(options.base, options.head)
-    before, after = _records_in(base), _records_in(head)
+    which = Narrowing(device=options.device, torch_minor=options.torch)
+    before, after = (list(take(side, which).values()) for side in (base, head))
     together = OneSession(noise=known_noise(after, options.baselines)) if of_one_session(base, head) else None
     judgement = compare(before, after, Options(gate=options.gate, one_session=together))
     return _tell(options, judgement, after, head)
@@ -184,8 +192,6 @@ def _tell(options: argparse.Namespace, judgement: Judgement, records: Sequence[R
 
 
 def _refresh(options: argparse.Namespace) -> int:
-    from perf.report.terminal import open_console, print_changes
-
     request = Request(
         by=options.approved_by or _user(),
         reason=options.reason,
@@ -193,17 +199,48 @@ def _refresh(options: argparse.Namespace) -> int:
         allow_dirty=options.allow_dirty,
         allow_fewer_runs=options.allow_fewer_runs,
     )
-    # Every case is decided before the first file is written: a bad one leaves all of them as they were.
-    cases = by_case(_read(options))
-    decided = [refresh(group, find_baseline(options.baselines, group[0]), request) for group in cases.values()]
+    files = _files(options)
+    reject([f"{path}: {why}" for path, record in files.items() if (why := refusal(record, request))])
+    if options.device is None:
+        reject(_new_devices(options.baselines, files))
+    # Every case is decided, and shown, before the first file is written: a bad one leaves all of them as they were.
+    cases = by_case(list(files.values()))
+    found = {case_id: find_baseline(options.baselines, group[0]) for case_id, group in cases.items()}
+    decided = [refresh(group, found[case_id], request) for case_id, group in cases.items()]
     for done in decided:
-        console = open_console()
-        with console.capture() as shown:
-            print_changes(console, done.baseline.case_id, done.changes)
-        _say(shown.get())
+        _show(done, first=found[done.baseline.case_id] is None)
+    for done in decided:
         if done.changes:
             _say(_write(options.baselines, done, options.dry_run) + "\n")
     return 0
+
+
+def _new_devices(baselines: Path, files: Mapping[Path, Record]) -> list[str]:
+    """Return a line for each file of a device that this case has no baseline on while others have, and what to do.
+
+    More often that is the wrong folder than a new device.
+    """
+    lines, devices = [], set()
+    for path, record in files.items():
+        elsewhere = approved_elsewhere(baselines, record)
+        if elsewhere:
+            device = record.environment.device
+            devices.add(device)
+            lines.append(f"{path}: device {device}, and {record.case_id} is approved on others, as in {elsewhere[0]}")
+    if not lines:
+        return []
+    told = " or ".join(f"--device {device}" for device in sorted(devices))
+    return [*lines, f"are these the records you meant? for first baselines on their device pass {told}"]
+
+
+def _show(done: Refresh, *, first: bool) -> None:
+    from perf.report.terminal import open_console, print_changes
+
+    new = done.baseline
+    console = open_console()
+    with console.capture() as shown:
+        print_changes(console, new.case_id, done.changes, f"{new.device}, torch {new.torch_minor}" if first else "")
+    _say(shown.get())
 
 
 def _write(folder: Path, done: Refresh, dry_run: bool) -> str:
@@ -237,36 +274,15 @@ def _cases(_options: argparse.Namespace) -> int:
 
 
 def _judged(options: argparse.Namespace) -> tuple[Judgement, list[Record]]:
-    records = _read(options)
-    expected = options.case or expected_cases(options.records, records, options.baselines)
+    files = _files(options)
+    records = list(files.values())
+    expected = options.case or expected_cases(options.records, records, options.baselines, files)
     settings = Options(gate=options.gate, records_path=options.records)
     return judge(records, options.baselines, expected=expected, options=settings), records
 
 
-def _records_in(folder: Path) -> list[Record]:
-    if not folder.exists():
-        msg = f"{folder}: no such file or folder; run the suite first (nox -s perf-2.14)"
-        raise ValueError(msg)
-    return read_records(folder)
-
-
-def _read(options: argparse.Namespace) -> list[Record]:
-    records = _records_in(options.records)
-    if not options.case:
-        return records
-    recorded = {record.case_id: None for record in records}
-    missing = [case_id for case_id in dict.fromkeys(options.case) if case_id not in recorded]
-    # A record's case need not be in the catalogue: it may be an older or a newer suite's.
-    for case_id in missing:
-        find_case(case_id)
-    if missing:
-        wanted = " ".join(f"--case {case_id}" for case_id in missing)
-        msg = (
-            f"{options.records}: no record of case {', '.join(missing)}, only of {', '.join(recorded)}; "
-            f"measure it first: pytest tests/suite {wanted}"
-        )
-        raise ValueError(msg)
-    return [record for record in records if record.case_id in options.case]
+def _files(options: argparse.Namespace) -> dict[Path, Record]:
+    return take(options.records, Narrowing(options.case or (), options.device, options.torch))
 
 
 def _print(judgement: Judgement, records: Sequence[Record], width: int | None, folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -38,30 +38,38 @@ def write_asked(folder: Path, asked: Asked, *, add: bool = False) -> Path:
     return path
 
 
-def read_asked(folder: Path) -> list[Asked]:
-    """Return what each session in ``folder`` was asked for; none where it holds no such file, or is one record.
+def read_asked(folder: Path) -> list[tuple[Path, Asked]]:
+    """Return the folder of each session in ``folder`` and what it was asked for; none where it holds no such file.
 
     Raises:
         ValueError: such a file cannot be read; names it.
     """
     paths = sorted(folder.rglob(FILE_NAME)) if folder.is_dir() else []
-    return [_read(path) for path in paths]
+    return [(path.parent, _read(path)) for path in paths]
 
 
-def expected_cases(records_folder: Path, records: Sequence[Record], baselines: Path) -> list[str]:
+def expected_cases(
+    records_folder: Path, records: Sequence[Record], baselines: Path, taken: Collection[Path] | None = None
+) -> list[str]:
     """Return the ids that must be among ``records``: those asked for and, in a full session, those that are gone.
 
     Gone is a case that is approved for the records' device and torch minor and that is none any more: renamed, or its
     config dropped by rfdetr. Records alone do not say what was asked for, and then nothing is expected.
+    ``taken`` are the files of the records: nothing is expected of a session that has others, and none of these.
 
     Raises:
         ValueError: what a session was asked for cannot be read; names the file.
     """
-    asked = read_asked(records_folder)
+    asked = [session for folder, session in read_asked(records_folder) if _counts(folder, taken)]
     expected = [case_id for session in asked for case_id in session.cases]
     if any(session.full for session in asked):
         expected += _gone(records, baselines)
     return list(dict.fromkeys(expected))
+
+
+def _counts(session: Path, taken: Collection[Path] | None) -> bool:
+    left = list(session.rglob("*.record.json"))
+    return taken is None or not left or any(path in taken for path in left)
 
 
 def _gone(records: Sequence[Record], baselines: Path) -> list[str]:

@@ -256,7 +256,10 @@ class _Bench(NamedTuple):
         if self.options.records_path is None:
             return ""
         records = shlex.quote(str(self.options.records_path))
-        return f'rfdetr-perf refresh {records} --case {self.records[0].case_id} --reason "..."'
+        device = self.records[0].environment.device
+        # The first baseline on a device is asked for by name, lest it be one by mistake.
+        named = "" if self.baseline or device == "cpu" else f" --device {device}"
+        return f'rfdetr-perf refresh {records} --case {self.records[0].case_id}{named} --reason "..."'
 
 
 def _leading_lines(leading: Leading | None) -> list[str]:

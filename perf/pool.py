@@ -93,9 +93,9 @@ def common_environment(records: Sequence[Record]) -> Environment:
         ValueError: the runs differ in something that their values depend on; names it and both runs.
     """
     first, *others = records
-    expected = _pooling_key(first.environment)
+    expected = pooling_key(first.environment)
     for other in others:
-        for name, value in _pooling_key(other.environment).items():
+        for name, value in pooling_key(other.environment).items():
             if value != expected[name]:
                 msg = (
                     f"{run_name(first)} and {run_name(other)} cannot be pooled: {name} {expected[name]} and {value}; "
@@ -125,7 +125,8 @@ def run_name(record: Record) -> str:
     return f"{record.case_id} run {record.run} (session {record.session})"
 
 
-def _pooling_key(environment: Environment) -> dict[str, object]:
+def pooling_key(environment: Environment) -> dict[str, object]:
+    """Return what the values of a run depend on, by name: runs of one case are alike in all of it."""
     names = ("device", "torch_minor", "torch", "rfdetr_source", "rfdetr_commit", "rfdetr_dirty", "power_limit_w")
     return {name: getattr(environment, name) for name in names} | made_with(environment)
 

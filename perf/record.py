@@ -174,11 +174,25 @@ def write_record(path: Path, record: Record) -> None:
 
 def explain(path: Path, error: Exception) -> str:
     """Return one line that names ``path`` and what pydantic, json or the reader found wrong in it."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{path}: not whole JSON, was it cut short? ({error}); restore it, or make it again"
     if isinstance(error, ValidationError):
-        first = error.errors()[0]
+        first = min(error.errors(), key=lambda found: found["loc"] != _SCHEMA)
+        if first["loc"] == _SCHEMA:
+            return f"{path}: {_other_schema(first['input'])}"
         place = ".".join(str(step) for step in first["loc"])
         return f"{path}: {place + ': ' if place else ''}{first['msg']}"
     return f"{path}: {error}"
+
+
+# A file of another schema may be wrong in much else; this says why.
+_SCHEMA = ("schema_version",)
+
+
+def _other_schema(version: object) -> str:
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        return f"schema_version {version}, and this rfdetr-perf reads {SCHEMA_VERSION}: a newer one wrote it, so update"
+    return f"schema_version {version!r}, and this rfdetr-perf reads {SCHEMA_VERSION} only: make the file again"
 
 
 def parse_json(text: str) -> object:
@@ -221,16 +235,26 @@ def read_records(folder: Path) -> list[Record]:
     Raises:
         ValueError: no record there, or one cannot be read; names every such file.
     """
-    paths = sorted(folder.rglob("*.record.json")) if folder.is_dir() else [folder]
-    records, problems = [], []
-    for path in paths:
-        try:
-            records.append(read_record(path))
-        except ValueError as error:
-            problems.append(str(error))
+    files, problems = read_files(folder)
     if problems:
         raise ValueError("\n".join(problems))
-    if not records:
+    return list(files.values())
+
+
+def read_files(folder: Path) -> tuple[dict[Path, Record], list[str]]:
+    """Return the records under ``folder`` by path, sorted by case id and run, and what is wrong with the other files.
+
+    Raises:
+        ValueError: no such file there.
+    """
+    paths = sorted(folder.rglob("*.record.json")) if folder.is_dir() else [folder]
+    if not paths:
         msg = f"{folder}: no *.record.json below it; run the suite first (nox -s perf-2.14)"
         raise ValueError(msg)
-    return sorted(records, key=lambda record: (record.case_id, record.run))
+    files, problems = {}, []
+    for path in paths:
+        try:
+            files[path] = read_record(path)
+        except ValueError as error:
+            problems.append(str(error))
+    return dict(sorted(files.items(), key=lambda item: (item[1].case_id, item[1].run))), problems

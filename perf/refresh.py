@@ -9,20 +9,25 @@ from typing import NamedTuple
 from perf.baselines import STORED, Approval, Approved, Baseline, BaselineSignal, RetiredSignal
 from perf.judge import Options, judge_case
 from perf.pool import by_case, by_signal, host, made_with, pooled, run_name
-from perf.record import Part, Record, Signal
+from perf.record import TIMED, Part, Record, Signal
+from perf.stats import RatioInterval, pooled_interval, ratio_interval
 
 # Verdicts that leave the approved values as they are.
 INSIDE_THE_GATE = ("pass", "inconclusive", None)
 
 
 class Change(NamedTuple):
-    """One line of what a refresh does. Values in ``unit``; None: not there. ``first`` was approved first of all."""
+    """One line of what a refresh does. Values in ``unit``; None: not there. ``first`` was approved first of all.
+
+    ``interval`` is that of the ratio new / old.
+    """
 
     signal: str
     unit: str
     old: float | None
     new: float | None
     first: float | None
+    interval: RatioInterval | None = None
 
 
 class Refresh(NamedTuple):
@@ -85,26 +90,29 @@ def _check_runs(records: Sequence[Record], request: Request) -> None:
     if len(cases) != 1:
         msg = f"a refresh takes the runs of one case, not of {', '.join(cases) or 'none'}"
         raise ValueError(msg)
-    for record in records:
-        if record.status != "finished":
-            msg = f"{run_name(record)} is {record.status}, not finished: measure it again, or remove its record"
-            raise ValueError(msg)
-        if not request.allow_dirty:
-            _check_source(record)
+    refused = [why for record in records if (why := refusal(record, request))]
+    if refused:
+        raise ValueError("\n".join(refused))
 
 
-def _check_source(record: Record) -> None:
+def refusal(record: Record, request: Request) -> str:
+    """Return why this run may not become a baseline, whatever the others are; empty where it may."""
+    if record.status != "finished":
+        return f"{run_name(record)} is {record.status}, not finished: measure it again, or remove its record"
+    return "" if request.allow_dirty else _unnamed_source(record)
+
+
+def _unnamed_source(record: Record) -> str:
     environment = record.environment
     if environment.rfdetr_dirty or environment.suite_dirty:
         what = "rfdetr" if environment.rfdetr_dirty else "rfdetr-perf"
-        msg = f"{run_name(record)}: {what} had uncommitted changes; commit and measure again, or pass --allow-dirty"
-        raise ValueError(msg)
+        return f"{run_name(record)}: {what} had uncommitted changes; commit and measure again, or pass --allow-dirty"
     if environment.rfdetr_commit is None and not environment.rfdetr_source.startswith("release"):
-        msg = (
+        return (
             f"{run_name(record)}: rfdetr came from {environment.rfdetr_source}, which names neither a commit nor a "
             "release; install one and measure again, or pass --allow-dirty"
         )
-        raise ValueError(msg)
+    return ""
 
 
 def _check_number(records: Sequence[Record], old: Baseline | None, request: Request) -> None:
@@ -233,8 +241,17 @@ def _changes(old: Baseline | None, new: list[BaselineSignal], gone: list[Retired
         present = before.get(signal.name)
         value = present.value if present and present.unit == signal.unit else None
         first = signal.first_value if signal.history else None
-        changes.append(Change(signal.name, signal.unit, value, signal.value, first))
+        interval = _interval(present, signal) if present and value is not None else None
+        changes.append(Change(signal.name, signal.unit, value, signal.value, first, interval))
     for retired in gone:
         present = before[retired.name]
         changes.append(Change(retired.name, present.unit, present.value, None, present.first_value))
     return changes
+
+
+def _interval(old: BaselineSignal, new: BaselineSignal) -> RatioInterval | None:
+    """Return the interval of new / old, or None: a count has none, and it takes two runs a side, all above 0."""
+    sides = (old.runs, new.runs)
+    if new.kind not in TIMED or old.kind != new.kind or min(map(len, sides)) < 2 or min(map(min, sides)) <= 0:
+        return None
+    return ratio_interval(*sides) if new.kind == "wall" else pooled_interval(*sides)

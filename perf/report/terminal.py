@@ -26,6 +26,8 @@ HEADINGS = ("verdict", "case", "signal", "baseline", "now", "change", "where")
 # Below this a source line is unreadable in a column; then it stands below the table only.
 LEAST_WHERE = 16
 LOG_WIDTH = 120
+# Wider than any table of changes.
+UNCUT = 1000
 # Columns between two cells: one of padding, one of the box.
 GAP = 2
 SHOWN = "shown"
@@ -76,16 +78,27 @@ def print_report(console: Console, judgement: Judgement, records: Sequence[Recor
         _line(console, line)
 
 
-def print_changes(console: Console, case_id: str, changes: Sequence[Change]) -> None:
-    """Print what a refresh of one case changes: old, new, change, and the drift since the first approval."""
-    table = _new_table("signal", "old", "new", "change", "drift since first")
+def print_changes(console: Console, case_id: str, changes: Sequence[Change], first_on: str = "") -> None:
+    """Print what a refresh of one case changes: old, new, change, its interval, and drift since the first approval.
+
+    ``first_on`` says where the case gets its first baseline.
+    """
+    table = _new_table("signal", "old", "new", "change", "95 % interval", "drift since first")
     for change in changes:
         values = [humanize.number(value, "info", change.unit) for value in (change.old, change.new)]
-        moves = [_relative(change.new, since) for since in (change.old, change.first)]
-        table.add_row(*_cells([change.signal, *values, *moves]))
-    _line(console, f"{case_id}: {len(changes)} signals change" if changes else f"{case_id}: nothing changes")
+        moved, drift = (_relative(change.new, since) for since in (change.old, change.first))
+        interval = interval_text(change.interval) if change.interval else "-"
+        table.add_row(*_cells([change.signal, *values, moved, interval, drift]))
+    _line(console, f"{case_id}: {_what_changes(changes, first_on)}")
     if changes:
-        console.print(table)
+        _print_whole(console, table, max(console.width, UNCUT))
+
+
+def _what_changes(changes: Sequence[Change], first_on: str) -> str:
+    number = f"{len(changes)} signal{'' if len(changes) == 1 else 's'}"
+    if first_on:
+        return f"first baseline of this case on {first_on}, {number}"
+    return f"{number} change{'s' if len(changes) == 1 else ''}" if changes else "nothing changes"
 
 
 def table_rows(judgement: Judgement) -> list[Row]:
@@ -174,8 +187,12 @@ def _print_table(console: Console, rows: Sequence[Row]) -> None:
         last.no_wrap, last.overflow, last.width = False, "fold", where
     for row in cleaned:
         table.add_row(*_cells(row[: len(widths)]), style=_STYLES[row[0].partition(",")[0]])
-    asked = console.width
-    console.width = max(asked, names)
+    _print_whole(console, table, max(console.width, names))
+
+
+def _print_whole(console: Console, table: Table, width: int) -> None:
+    """Print ``table`` in ``width`` columns, be the console narrower: a terminal wraps what rich would cut."""
+    asked, console.width = console.width, width
     console.print(table)
     console.width = asked
 

@@ -76,7 +76,10 @@ MALFORMED: dict[str, tuple[Callable[[str], str], str]] = {
         "signals.0.runs.0.*finite",
     ),
     "key twice": (lambda text: text.replace("{", '{"device": "cpu",', 1), "duplicate key 'device'"),
-    "schema": (edit(lambda content: content.update(schema_version=2)), "schema_version: Input should be 1"),
+    "schema": (
+        edit(lambda content: content.update(schema_version=2)),
+        "schema_version 2, and this rfdetr-perf reads 1: a newer one wrote it",
+    ),
     "unknown field": (edit(lambda content: content.update(owner="me")), "owner: Extra inputs"),
     "duplicate signal": (edit(twice), "duplicate signal 'graph_breaks'"),
     "retired and present": (edit(retired_and_present), "duplicate signal 'graph_breaks'"),

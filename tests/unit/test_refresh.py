@@ -133,6 +133,31 @@ def test_a_wall_value_beyond_its_tolerance_is_taken_anew() -> None:
     assert [change.signal for change in changes] == ["step_time"]
 
 
+@pytest.mark.parametrize("kind", ["wall", "device"])
+def test_a_change_of_time_or_memory_has_the_interval_of_its_ratio(kind: Kind) -> None:
+    signal = a_signal("it", 0, kind, "ms")
+    _, (change,) = later(
+        runs_of(signal, [79.5, 80, 79.8], GPU_EAGER), a_baseline(runs_of(signal, [99, 101], GPU_EAGER))
+    )
+    assert change.interval
+    assert change.interval.ratio == pytest.approx(0.7977, abs=1e-4)
+    assert change.interval.low < change.interval.ratio < change.interval.high < 1
+
+
+@pytest.mark.parametrize(
+    ("signal", "before", "now"),
+    [
+        (OPS, [1000, 1000], [2000, 2000]),
+        (a_signal("gpu_busy", 0, "device", "ms"), [16], [12]),
+        (a_signal("peak_memory", 0, "device", "MB"), [0, 0], [5, 5.1]),
+    ],
+    ids=["a count", "one run a side", "a value that is not above 0"],
+)
+def test_what_has_no_ratio_of_runs_has_no_interval(signal: Signal, before: list[float], now: list[float]) -> None:
+    _, (change,) = later(runs_of(signal, now, GPU_EAGER), a_baseline(runs_of(signal, before, GPU_EAGER)))
+    assert change.interval is None
+
+
 def test_an_inconclusive_wall_value_stays() -> None:
     wall = a_signal("step_time", 100, "wall", "ms")
     old = a_baseline(runs_of(wall, [99, 101], GPU_EAGER))
@@ -175,6 +200,12 @@ def test_what_may_not_become_a_baseline(name: str) -> None:
     old = a_baseline(runs(OPS)) if records and records[0].case == CPU_EAGER else None
     with pytest.raises(ValueError, match=why):
         refresh(records, old, a_request("because"))
+
+
+def test_every_refused_run_is_named() -> None:
+    records = [a_record([OPS], status="failed"), a_record([OPS], run=1), a_record([OPS], run=2, status="running")]
+    with pytest.raises(ValueError, match=r"run 0 .* is failed, .*\n.* run 2 .* is running"):
+        refresh(records, None, a_request("because"))
 
 
 @pytest.mark.parametrize("reason", ["", " \n"])

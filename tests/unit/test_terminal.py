@@ -26,6 +26,7 @@ from perf.record import Kind, Part, Record, Signal
 from perf.refresh import Change
 from perf.report.humanize import change, number, printable
 from perf.report.terminal import print_changes, render
+from perf.stats import RatioInterval
 from perf.verdicts import SignalVerdict
 
 BREAKS = a_signal("graph_breaks", 1, parts=parts(a=1))
@@ -166,19 +167,25 @@ def test_changes(kind: Kind, baseline: float | None, moved: float | None, text: 
 def test_a_refresh_shows_old_new_change_and_drift() -> None:
     file = io.StringIO()
     changes = [
-        Change("gpu_busy", "ms", 16.0, 15.0, 20.0),
+        Change("gpu_busy", "ms", 16.0, 15.0, 20.0, RatioInterval(0.9375, 0.92, 0.955)),
         Change("new", "", None, 3, None),
         Change("gone", "", 4, None, 4),
         Change("zero", "", 0, 2, 0),
     ]
-    print_changes(Console(file=file, width=100), "nano-b4", changes)
+    print_changes(Console(file=file, width=40), "nano-b4", changes)
     head, _, _, *rows = [line.split() for line in file.getvalue().splitlines()]
     assert head == ["nano-b4:", "4", "signals", "change"]
     assert rows == [
-        ["gpu_busy", "16.00", "ms", "15.00", "ms", "-6.25", "%", "-25.00", "%"],
-        ["new", "-", "3", "new", "new"],
-        ["gone", "4", "-", "retired", "retired"],
-        ["zero", "0", "2", "+2", "+2"],
+        ["gpu_busy", "16.00", "ms", "15.00", "ms", "-6.25", "%", "-8.00", "%", "to", "-4.50", "%", "-25.00", "%"],
+        ["new", "-", "3", "new", "-", "new"],
+        ["gone", "4", "-", "retired", "-", "retired"],
+        ["zero", "0", "2", "+2", "-", "+2"],
     ]
     print_changes(Console(file=file), "nano-b4", [])
     assert file.getvalue().endswith("nano-b4: nothing changes\n")
+
+
+def test_the_first_baseline_of_a_case_is_said_to_be_one() -> None:
+    file = io.StringIO()
+    print_changes(Console(file=file), "nano-b4", [Change("ops", "", None, 3, None)], "nvidia-b200, torch 2.14")
+    assert file.getvalue().startswith("nano-b4: first baseline of this case on nvidia-b200, torch 2.14, 1 signal\n")
