@@ -39,8 +39,9 @@ def sides(first: Path, second: Path | None) -> tuple[Path, Path]:
 
 def of_one_session(base: Path, head: Path) -> bool:
     """Return whether these folders are the two sides of one interleaved session."""
-    same = base.resolve().parent == head.resolve().parent
-    return same and (base.parent / MANIFEST).is_file() and {base.name, head.name} == {BASE, HEAD}
+    base, head = base.resolve(), head.resolve()
+    session = base.parent
+    return session == head.parent and (session / MANIFEST).is_file() and {base.name, head.name} == {BASE, HEAD}
 
 
 def compare(base: Sequence[Record], head: Sequence[Record], options: Options) -> Judgement:

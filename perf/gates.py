@@ -15,6 +15,7 @@ from perf.stats import (
     NO_NOISE,
     Noise,
     RatioInterval,
+    exceeds,
     further_pairs,
     further_runs,
     log_changes,
@@ -22,8 +23,9 @@ from perf.stats import (
     pooled_interval,
     ratio_interval,
     sign_flip_p,
+    spread_of,
 )
-from perf.verdicts import PartChange, Verdict
+from perf.verdicts import PartChange, SignalVerdict, Verdict
 
 # A refactor that adds three ops of 3419 must not stop a pull request; 1 % of them is 34.
 VOLUME_TOLERANCE = 0.01
@@ -35,6 +37,14 @@ DEVICE_BAND_LIMIT = 0.05
 # peaks 0.14 % apart for the same work (H200, nano-b4-compile).
 DEVICE_FLOOR_ONE_SESSION, WALL_FLOOR_ONE_SESSION = 0.001, 0.002
 DEVICE_FLOORS_ONE_SESSION = {"peak_memory": 0.005}
+# The most by which runs of one session scatter (standard deviation of the logarithm), where many sessions have shown
+# it: 0.04 to 0.14 % on H200s. A bound needs no t quantile, so two runs a side see 1 % at either end of that range.
+DEVICE_SDS_ONE_SESSION = {"gpu_busy": 0.0014}
+# So many degrees of freedom make t normal.
+DEGREES_OF_A_BOUND = 1000
+# Runs contradict what is known where noise of that size would scatter as much as rarely as this: then they alone count.
+# Up to five a side see less than 1 % alone too seldom to be left to it at 5 %; six and more can do without.
+CONTRADICTED_BY_FEW, CONTRADICTED, FEW_DEGREES = 0.001, 0.05, 8
 # How often a session of unchanged code may claim a change, on all of its device signals and of its wall signals.
 DEVICE_ERROR, WALL_ERROR = 0.001, 0.01
 # Run medians scatter by 2 to 6 % on a shared host, so that about ten runs a side resolve this.
@@ -43,6 +53,7 @@ WALL_TOLERANCE = 0.05
 WALL_TOLERANCES = {"first_step": 0.5}
 PARTS_IN_MESSAGE = 10
 LINES_IN_MESSAGE = 3
+LARGEST_SHOWN = 100.0
 
 # What proves that a case compiled: all frames, those that fell back to eager, and those of the model's own forward
 # that compiled. Without the last, a helper that compiles itself would prove a model that runs eager.
@@ -171,8 +182,10 @@ def _tells(base: BaselineSignal, runs: Sequence[float]) -> bool:
 class OneSession(NamedTuple):
     """How to judge two sides that were measured in one session, run i of the one beside run i of the other.
 
-    ``wall_error`` and ``device_error`` are two-sided error rates, to be shared by all signals of the kind in ``cases``
-    cases. ``noise`` knows how runs of unchanged code scatter, by case and signal.
+    ``wall_error`` and ``device_error`` are two-sided error rates of claiming a change, to be shared by all signals of
+    the kind in ``cases`` cases. A pass shares none: the session passes only if every signal does, so it errs no more
+    often than the one that changed (R. L. Berger, "Multiparameter hypothesis testing and acceptance sampling",
+    Technometrics 24, 1982). ``noise`` knows how runs of unchanged code scatter, by case and signal.
     """
 
     wall_error: float = WALL_ERROR
@@ -182,35 +195,79 @@ class OneSession(NamedTuple):
 
 
 def device_session_gate(
-    base: BaselineSignal, now: Sequence[Signal], error: float = DEVICE_ERROR, noise: Noise = NO_NOISE
+    base: BaselineSignal,
+    now: Sequence[Signal],
+    error: float = DEVICE_ERROR,
+    noise: Noise = NO_NOISE,
+    shares: int = 1,
 ) -> Outcome:
-    """Judge a device signal whose base was measured in the same session, by its pooled interval."""
+    """Judge a device signal whose base was measured in the same session, by its pooled interval.
+
+    It claims a change with its share of ``error``, one of ``shares``, and passes with the whole.
+    """
     runs = [signal.value for signal in now]
     if not _positive(base, runs):
         return Outcome("inconclusive", "a run's value is not above 0, so there is no ratio")
-    interval = pooled_interval(base.runs, runs, 1 - error, noise)
-    if interval is None:
+    known = session_noise(base.name, base.runs, runs, noise)
+    claim, passing = (pooled_interval(base.runs, runs, 1 - rate, known) for rate in (error / shares, error))
+    if claim is None or passing is None:
         return Outcome("inconclusive", "one run a side, and no earlier one to tell how runs scatter: take two")
     floor = DEVICE_FLOORS_ONE_SESSION.get(base.name, DEVICE_FLOOR_ONE_SESSION)
-    found = _by_interval(base, interval, floor, DEVICE_FLOOR)
+    found = _by_interval(base, claim, passing, floor, DEVICE_FLOOR)
     return found._replace(message=f"{found.message}; more runs narrow it") if found.verdict == "inconclusive" else found
 
 
-def wall_session_gate(base: BaselineSignal, now: Sequence[Signal], error: float = WALL_ERROR) -> Outcome:
-    """Judge a wall signal by the paired interval of its ratio and, where that claims a change, by sign flips too."""
+def session_noise(name: str, base: Sequence[float], now: Sequence[float], noise: Noise) -> Noise:
+    """Return what to pool with these runs: ``noise``, or the bound of the signal if there is one and it is larger.
+
+    Nothing, where the runs scatter so much more that both cannot be of one machine (an F test of the variances).
+    """
+    bound = DEVICE_SDS_ONE_SESSION.get(name, 0.0) ** 2
+    if noise.degrees and noise.variance < bound:
+        noise = Noise(bound, DEGREES_OF_A_BOUND)
+    own = spread_of(base, now)
+    return NO_NOISE if exceeds(own, noise, contradiction_level(own.degrees)) else noise
+
+
+def contradiction_level(degrees: int) -> float:
+    """Return the level of the F test by which runs of so many degrees of freedom contradict what is known."""
+    return CONTRADICTED_BY_FEW if degrees <= FEW_DEGREES else CONTRADICTED
+
+
+def wall_session_gate(
+    base: BaselineSignal, now: Sequence[Signal], error: float = WALL_ERROR, shares: int = 1
+) -> Outcome:
+    """Judge a wall signal by the paired interval of its ratio and, where that claims a change, by sign flips too.
+
+    It claims a change with its share of ``error``, one of ``shares``, and passes with the whole.
+    """
     runs = [signal.value for signal in now]
     if min(len(base.runs), len(runs)) < 2 or not _positive(base, runs):
         return Outcome("inconclusive", _no_interval(base, now))
-    interval = paired_interval(base.runs, runs, 1 - error)
+    claim, passing = (paired_interval(base.runs, runs, 1 - rate) for rate in (error / shares, error))
     changes = log_changes(base.runs, runs)
     tolerance = WALL_TOLERANCES.get(base.name, WALL_TOLERANCE)
-    proven = _flips_prove(changes, interval.ratio > 1, error)
-    found = _by_interval(base, interval, WALL_FLOOR_ONE_SESSION if proven else math.inf, tolerance)
+    found = _by_interval(base, claim, passing, WALL_FLOOR_ONE_SESSION, tolerance)
+    if found.verdict in ("regressed", "improved") and not _flips_prove(changes, claim.ratio > 1, error / shares):
+        found = _by_interval(base, claim, passing, math.inf, tolerance)
     if found.verdict != "inconclusive":
         return found
     boundary = math.log1p(tolerance) * _sign(base.direction)
     further = further_pairs(changes, boundary, 1 - error)
     return found._replace(message=f"{found.message}; {_further(further, 'pair')}")
+
+
+def more_pairs_may_tell(row: SignalVerdict) -> bool:
+    """Return whether a session should go on for this signal: a wall signal that is undecided, or may have improved.
+
+    A pass that leaves open a gain as large as the tolerance is such: a session that stopped there, as early as it can,
+    would never find one.
+    """
+    if row.kind != "wall" or row.verdict not in ("inconclusive", "pass") or row.interval is None:
+        return row.kind == "wall" and row.verdict == "inconclusive"
+    low, high = row.interval
+    best = low if row.direction == "lower" else 1 / high
+    return row.verdict == "inconclusive" or best < 1 / (1 + WALL_TOLERANCES.get(row.signal, WALL_TOLERANCE))
 
 
 def _flips_prove(changes: Sequence[float], above: bool, error: float) -> bool:
@@ -219,19 +276,22 @@ def _flips_prove(changes: Sequence[float], above: bool, error: float) -> bool:
     return sign_flip_p(changes, boundary, above=above) <= error / 2
 
 
-def _by_interval(base: BaselineSignal, interval: RatioInterval, floor: float, tolerance: float) -> Outcome:
-    """Return what an interval proves: a change beyond ``floor``, or that none for the worse reaches ``tolerance``."""
+def _by_interval(
+    base: BaselineSignal, claim: RatioInterval, passing: RatioInterval, floor: float, tolerance: float
+) -> Outcome:
+    """Return what the intervals prove: a change beyond ``floor``, or that none for the worse reaches ``tolerance``."""
     # Turned so that above 1 is worse.
-    worse = interval if base.direction == "lower" else interval.inverse()
-    told = f"{_percent(interval.ratio - 1)}, interval {interval_text(interval)}, tolerance {100 * tolerance:g} %"
+    worse, most = ((i if base.direction == "lower" else i.inverse()) for i in (claim, passing))
     verdict: Verdict = "inconclusive"
     if worse.low > 1 + floor:
         verdict = "regressed"
     elif worse.high < 1 / (1 + floor):
         verdict = "improved"
-    elif worse.high < 1 + tolerance:
+    elif most.high < 1 + tolerance:
         verdict = "pass"
-    return Outcome(verdict, told, interval=interval)
+    shown = passing if verdict == "pass" else claim
+    told = f"{_percent(shown.ratio - 1)}, interval {interval_text(shown)}, tolerance {100 * tolerance:g} %"
+    return Outcome(verdict, told, interval=shown)
 
 
 def _positive(base: BaselineSignal, runs: Sequence[float]) -> bool:
@@ -270,8 +330,9 @@ def changed_parts(base: BaselineSignal, now: Signal) -> list[PartChange]:
     if _unattributed(base.value, base.parts) or _unattributed(now.value, now.parts):
         return []
     before, after = parts_by_name(base.parts), parts_by_name(now.parts)
-    changes = [_part_change(name, before.get(name), after.get(name)) for name in {**before, **after}]
-    return sorted((c for c in changes if c.old != c.new), key=lambda c: (-abs(c.new - c.old), c.name))
+    pairs = [(name, before.get(name), after.get(name)) for name in {**before, **after}]
+    changes = [_part_change(*pair) for pair in pairs if _value(pair[1]) != _value(pair[2])]
+    return sorted(changes, key=lambda c: (-abs(c.new - c.old), c.name))
 
 
 def plain(value: float) -> str:
@@ -282,6 +343,10 @@ def plain(value: float) -> str:
 def interval_text(interval: tuple[float, ...]) -> str:
     """Return the two ends of the interval of a ratio as changes, ``+1.2 % to +3.4 %``."""
     return f"{_percent(interval[-2] - 1)} to {_percent(interval[-1] - 1)}"
+
+
+def _value(part: Part | None) -> float:
+    return part.value if part else 0
 
 
 def _part_change(name: str, old: Part | None, new: Part | None) -> PartChange:
@@ -358,7 +423,8 @@ def _at(where: Sequence[str]) -> str:
 
 
 def _percent(fraction: float) -> str:
-    return f"{100 * fraction:+.2f} %"
+    # What few runs leave open may be astronomical.
+    return f"{100 * fraction:+.2f} %" if fraction < LARGEST_SHOWN else f"over +{100 * LARGEST_SHOWN:.0f} %"
 
 
 def _count(runs: Sequence[object], noun: str) -> str:

@@ -200,8 +200,8 @@ class _Bench(NamedTuple):
             return Outcome("incompatible", f"kind {now.kind}, the baseline {base.kind}")
         if not self._gated(kind):
             return Outcome(None)
-        absent = [str(record.run) for record in self.records if record.signal(now.name) is None]
-        if absent:
+        if len(signals) < len(self.records):
+            absent = [str(record.run) for record in self.records if record.signal(now.name) is None]
             return Outcome("failed", f"absent from {len(absent)} of {len(self.records)} runs: run {', '.join(absent)}")
         environment = self.records[0].environment
         if self.baseline is None or base is None:
@@ -222,9 +222,9 @@ class _Bench(NamedTuple):
         session, sharing = self.options.one_session, max(1, self.options.family.get(kind, 1))
         if kind == "device" and session:
             noise = session.noise.get((self.records[0].case_id, name), NO_NOISE)
-            return partial(device_session_gate, error=session.device_error / sharing, noise=noise)
+            return partial(device_session_gate, error=session.device_error, noise=noise, shares=sharing)
         if kind == "wall" and session:
-            return partial(wall_session_gate, error=session.wall_error / sharing)
+            return partial(wall_session_gate, error=session.wall_error, shares=sharing)
         return partial(device_gate, error=DEVICE_ERROR / sharing) if kind == "device" else GATES[kind]
 
     def _answer(self, name: str, now: Signal | None, base: BaselineSignal | None, outcome: Outcome) -> SignalVerdict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from perf.environment import Environment
@@ -41,9 +42,12 @@ def parts_by_name(parts: Iterable[Part]) -> dict[str, Part]:
     """Return the parts keyed by name; those that share a name are added up."""
     named: dict[str, Part] = {}
     for part in parts:
-        seen = named.get(part.name, Part(name=part.name, value=0))
-        where = list(dict.fromkeys([*seen.where, *part.where]))
-        named[part.name] = Part(name=part.name, value=seen.value + part.value, where=where)
+        seen = named.get(part.name)
+        if seen is None:
+            named[part.name] = part
+        else:
+            where = list(dict.fromkeys([*seen.where, *part.where]))
+            named[part.name] = Part(name=part.name, value=seen.value + part.value, where=where)
     return named
 
 
@@ -57,7 +61,7 @@ def by_signal(records: Sequence[Record]) -> dict[str, list[Signal]]:
     for record in records:
         for signal in record.signals:
             same = found.setdefault(signal.name, [])
-            if same and _shape(same[0]) != _shape(signal):
+            if same and not _alike(same[0], signal):
                 msg = (
                     f"the runs of {record.case_id} cannot be pooled: signal {signal.name!r} is {_shape(same[0])}, "
                     f"and in run {record.run} {_shape(signal)}"
@@ -65,6 +69,10 @@ def by_signal(records: Sequence[Record]) -> dict[str, list[Signal]]:
                 raise ValueError(msg)
             same.append(signal)
     return found
+
+
+def _alike(first: Signal, second: Signal) -> bool:
+    return first.kind == second.kind and first.unit == second.unit and first.direction == second.direction
 
 
 def _shape(signal: Signal) -> str:
@@ -141,9 +149,16 @@ def _reject_repeated_runs(records: Sequence[Record]) -> None:
 
 
 def _worst_parts(signals: Sequence[Signal]) -> list[Part]:
-    runs = [parts_by_name(signal.parts) for signal in signals]
-    worst = max if signals[0].direction == "lower" else min
-    names = dict.fromkeys(name for run in runs for name in run)
-    return [
-        worst((run.get(name, Part(name=name, value=0)) for run in runs), key=lambda part: part.value) for name in names
-    ]
+    """Return each part as it is in the run in which it is worst; a run that lacks one has 0 of it."""
+    sign = 1 if signals[0].direction == "lower" else -1
+    worst: dict[str, Part] = {}
+    runs: Counter[str] = Counter()
+    for signal in signals:
+        for name, part in parts_by_name(signal.parts).items():
+            seen = worst.setdefault(name, part)
+            if sign * (part.value - seen.value) > 0:
+                worst[name] = part
+            runs[name] += 1
+    lacking = (name for name, count in runs.items() if count < len(signals))
+    worst |= {name: Part(name=name, value=0) for name in lacking if sign * worst[name].value < 0}
+    return list(worst.values())

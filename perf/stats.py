@@ -12,13 +12,20 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 CONFIDENCE = 0.95
 # Nobody runs a case more often than this to settle one number; beyond it the answer is a quieter machine.
 MOST_FURTHER_RUNS = 50
 # Up to so many pairs all 2^n sign changes are tried; beyond, this many of them, drawn with a fixed seed.
 EXACT_PAIRS = 14
+# e^700 and its inverse are still finite; no ratio of two times is near either.
+MOST_LOG = 700.0
 
 
 class RatioInterval(NamedTuple):
@@ -96,13 +103,44 @@ def pooled_interval(
         ValueError: no run on a side, or a value that is not above 0.
     """
     sides = [_positive_logs(base), _positive_logs(now)]
-    spreads = [noise, *(Noise(statistics.variance(side), len(side) - 1) for side in sides if len(side) > 1)]
-    degrees = sum(spread.degrees for spread in spreads)
-    if not degrees:
+    spread = _pooled([noise, spread_of(base, now)])
+    if not spread.degrees:
         return None
-    variance = sum(spread.variance * spread.degrees for spread in spreads) / degrees
-    half = t_quantile(degrees, confidence) * math.sqrt(variance * sum(1 / len(side) for side in sides))
+    half = t_quantile(spread.degrees, confidence) * math.sqrt(spread.variance * sum(1 / len(side) for side in sides))
     return _interval(statistics.fmean(sides[1]) - statistics.fmean(sides[0]), half)
+
+
+def spread_of(base: Sequence[float], now: Sequence[float]) -> Noise:
+    """Return how the runs of both sides scatter about their own means; nothing where each side has but one.
+
+    Raises:
+        ValueError: no run on a side, or a value that is not above 0.
+    """
+    sides = [_positive_logs(base), _positive_logs(now)]
+    return _pooled([Noise(statistics.variance(side), len(side) - 1) for side in sides if len(side) > 1])
+
+
+def exceeds(own: Noise, known: Noise, level: float) -> bool:
+    """Return whether ``own`` scatters more than ``known`` lets happen with probability ``level``, by the F test."""
+    return own.variance > least_excess(own.degrees, known, level)
+
+
+def least_excess(degrees: int, known: Noise, level: float) -> float:
+    """Return the variance that runs of ``known`` noise exceed with probability ``level``; infinite if nothing tells.
+
+    It is F(level; degrees, known degrees) times the known variance.
+    """
+    if not (degrees and known.degrees):
+        return math.inf
+    from scipy.special import fdtri
+
+    return float(fdtri(degrees, known.degrees, 1 - level)) * known.variance
+
+
+def _pooled(spreads: Sequence[Noise]) -> Noise:
+    degrees = sum(spread.degrees for spread in spreads)
+    total = sum(spread.variance * spread.degrees for spread in spreads)
+    return Noise(total / degrees, degrees) if degrees else NO_NOISE
 
 
 def noise_of(runs: Sequence[float]) -> Noise:
@@ -135,18 +173,27 @@ def sign_flip_p(changes: Sequence[float], boundary: float, *, above: bool) -> fl
     less than 2^-n, so that few pairs prove nothing.
     """
     import numpy as np
-    from scipy.stats import permutation_test
 
-    shifted = (1 if above else -1) * (np.asarray(changes) - boundary)
-    done = permutation_test(
-        (shifted,),
-        lambda values, axis: values.mean(axis=axis),
-        permutation_type="samples",
-        alternative="greater",
-        n_resamples=2**EXACT_PAIRS,
-        rng=np.random.default_rng(0),
-    )
-    return float(done.pvalue)
+    shifted = (1 if above else -1) * (np.asarray(changes, dtype=np.float64) - boundary)
+    observed = shifted.sum()
+    # Sums that are equal but for the order of adding up.
+    reached = observed - 1e-12 * np.abs(shifted).sum()
+    if len(shifted) > EXACT_PAIRS:
+        # What was observed is one of them, so that p is never 0.
+        return float((1 + np.count_nonzero(_signs(len(shifted)) @ shifted >= reached)) / (1 + 2**EXACT_PAIRS))
+    sums = np.zeros(1)
+    for change in shifted:
+        sums = np.concatenate([sums + change, sums - change])
+    return float(np.mean(sums >= reached))
+
+
+@lru_cache(maxsize=2)
+def _signs(count: int) -> NDArray[np.float64]:
+    """Return the sign changes that are tried of so many pairs, always the same, a row each."""
+    import numpy as np
+
+    drawn = np.random.default_rng(0).integers(0, 2, (2**EXACT_PAIRS, count), dtype=np.int8)
+    return np.asarray(2.0 * drawn - 1.0, dtype=np.float64)
 
 
 def further_runs(
@@ -186,7 +233,12 @@ def further_pairs(changes: Sequence[float], boundary: float, confidence: float =
 
 
 def _interval(centre: float, half: float) -> RatioInterval:
-    return RatioInterval(math.exp(centre), math.exp(centre - half), math.exp(centre + half))
+    return RatioInterval(*(_exp(log) for log in (centre, centre - half, centre + half)))
+
+
+def _exp(log: float) -> float:
+    """Return e^log, kept where it and its inverse are finite: two pairs far apart give ends beyond any float."""
+    return math.exp(max(-MOST_LOG, min(MOST_LOG, log)))
 
 
 def _require(values: Sequence[float]) -> None:

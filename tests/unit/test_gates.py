@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from factories import BREAK_LINE, a_baseline, a_signal, parts, proof, runs_of
 from factories import GPU_EAGER as GPU
@@ -8,12 +10,16 @@ from hypothesis import strategies as st
 
 from perf.baselines import BaselineSignal
 from perf.gates import (
+    DEGREES_OF_A_BOUND,
+    DEVICE_SDS_ONE_SESSION,
     GATES,
     Outcome,
     changed_parts,
     compile_gate,
     device_gate,
     device_session_gate,
+    more_pairs_may_tell,
+    session_noise,
     strict_gate,
     volume_gate,
     wall_gate,
@@ -21,6 +27,7 @@ from perf.gates import (
 )
 from perf.record import Kind, Part, Signal
 from perf.stats import NO_NOISE, Noise, noise_of
+from perf.verdicts import SignalVerdict, Verdict
 
 
 def approved(signal: Signal, values: list[float] | None = None) -> BaselineSignal:
@@ -361,6 +368,50 @@ class TestWallOfOneSession:
         assert wall_session_gate(base, now, 0.01).verdict == "regressed"
 
 
+def wall_row(verdict: Verdict, low: float, high: float, **changes: Any) -> SignalVerdict:
+    row = SignalVerdict(case_id="c", signal="step_time", kind="wall", verdict=verdict, interval=(low, high))
+    return row.model_copy(update=changes)
+
+
+class TestMorePairsMayTell:
+    @pytest.mark.parametrize(
+        ("verdict", "low", "high", "more"),
+        [
+            ("inconclusive", 0.99, 1.08, True),
+            ("regressed", 1.01, 1.08, False),
+            ("improved", 0.9, 0.97, False),
+            ("pass", 0.98, 1.02, False),
+            # It may be faster by 6 %: to stop at the first look would never find that.
+            ("pass", 0.94, 1.02, True),
+        ],
+    )
+    def test_of_what_is_undecided_or_may_have_improved(
+        self, verdict: Verdict, low: float, high: float, more: bool
+    ) -> None:
+        assert more_pairs_may_tell(wall_row(verdict, low, high)) == more
+        rate = wall_row(verdict, 1 / high, 1 / low, direction="higher")
+        assert more_pairs_may_tell(rate) == more
+
+    def test_without_an_interval_the_verdict_tells(self) -> None:
+        assert more_pairs_may_tell(wall_row("inconclusive", 1, 1, interval=None))
+        assert not more_pairs_may_tell(wall_row("failed", 1, 1, interval=None))
+
+    def test_of_other_kinds_nothing_is_awaited(self) -> None:
+        assert not more_pairs_may_tell(wall_row("inconclusive", 0.9, 1.1, kind="device"))
+
+    def test_a_first_step_may_gain_more_before_it_matters(self) -> None:
+        assert not more_pairs_may_tell(wall_row("pass", 0.8, 1.1, signal="first_step"))
+
+
+def test_a_pass_does_not_share_the_error_rate_and_a_claim_does() -> None:
+    base = approved(a_signal("step_time", 0, "wall", "ms"), STEADY)
+    jitter = [1.03, 0.97, 1.02, 0.98, 1.03, 0.97, 1.01, 0.99, 1.02, 0.98]
+    level = several("step_time", "wall", [v * more for v, more in zip(STEADY, jitter, strict=True)])
+    slower = several("step_time", "wall", [1.03 * v for v in [*STEADY[1:], STEADY[0]]])
+    assert [wall_session_gate(base, level, shares=shares).verdict for shares in (1, 20)] == ["pass", "pass"]
+    assert [wall_session_gate(base, slower, shares=shares).verdict for shares in (1, 20)] == ["regressed", "pass"]
+
+
 def busy(base: list[float], now: list[float], noise: Noise = NO_NOISE, name: str = "gpu_busy") -> Outcome:
     return device_session_gate(
         approved(a_signal(name, 0, "device", "ms"), base), several(name, "device", now), 0.001, noise
@@ -384,6 +435,19 @@ class TestDeviceOfOneSession:
     def test_one_run_a_side_needs_noise_that_is_known(self) -> None:
         assert "take two" in busy([10.26], [10.37]).message
         assert busy([10.26], [10.37], H200).verdict == "regressed"
+
+    def test_a_bound_that_is_known_of_a_signal_takes_the_place_of_a_quieter_baseline(self) -> None:
+        bound = Noise(DEVICE_SDS_ONE_SESSION["gpu_busy"] ** 2, DEGREES_OF_A_BOUND)
+        assert session_noise("gpu_busy", [10, 10], [10, 10], H200) == bound
+        louder = Noise(4 * bound.variance, 5)
+        assert session_noise("gpu_busy", [10, 10], [10, 10], louder) == louder
+        # Of the others, and of a device without a baseline, nothing more is known than is taught.
+        assert session_noise("peak_memory", [10, 10], [10, 10], H200) == H200
+        assert session_noise("gpu_busy", [10, 10], [10, 10], NO_NOISE) == NO_NOISE
+
+    def test_runs_that_scatter_beyond_all_that_is_known_count_alone(self) -> None:
+        assert session_noise("gpu_busy", [10, 10.2], [10, 10.1], H200) == NO_NOISE
+        assert busy([10, 10.2], [10.5, 10.6], H200).verdict == "inconclusive"
 
     def test_the_allocators_two_peaks_are_no_change(self) -> None:
         assert busy([1.86496e9] * 3, [1.86753e9] * 3, name="peak_memory").verdict == "pass"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import statistics
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,14 +13,18 @@ from perf.stats import (
     EXACT_PAIRS,
     MOST_FURTHER_RUNS,
     NO_NOISE,
+    Noise,
+    exceeds,
     further_pairs,
     further_runs,
+    least_excess,
     log_changes,
     noise_of,
     paired_interval,
     pooled_interval,
     ratio_interval,
     sign_flip_p,
+    spread_of,
 )
 
 times = st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=12)
@@ -69,7 +74,8 @@ def test_no_number_of_runs_settles_what_the_baseline_leaves_open() -> None:
     assert MOST_FURTHER_RUNS >= 10
 
 
-pairs = st.lists(st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)), min_size=2, max_size=12)
+# Two pairs as far apart as can be, and a t quantile of 64, keep the ends within what a float holds.
+pairs = st.lists(st.tuples(st.floats(0.01, 100), st.floats(0.01, 100)), min_size=2, max_size=12)
 
 
 @given(pairs)
@@ -91,6 +97,13 @@ def test_a_drift_that_both_of_a_pair_share_changes_nothing(
     drift = [first * more ** (index / 10) for index in range(len(runs))]
     moved = [[value * factor for value, factor in zip(side, drift, strict=True)] for side in (base, now)]
     assert tuple(paired_interval(moved[0], moved[1])) == pytest.approx(tuple(paired_interval(base, now)), rel=1e-6)
+
+
+def test_ends_beyond_any_float_stay_finite_and_can_be_inverted() -> None:
+    wide = paired_interval([1e-3, 1e3], [1e3, 1e-3], 0.99)
+    assert wide.ratio == pytest.approx(1)
+    assert 0 < wide.low < 1 < wide.high < math.inf
+    assert wide.inverse().high == pytest.approx(wide.high)
 
 
 def test_pairs_need_both_sides() -> None:
@@ -133,6 +146,34 @@ def test_pairs_that_all_rise_have_the_least_p_value_there_is(count: int, p: floa
 def test_many_pairs_are_drawn_from_and_always_alike() -> None:
     rises = [0.05 + index / 1000 for index in range(EXACT_PAIRS + 6)]
     assert sign_flip_p(rises, 0.0, above=True) == sign_flip_p(rises, 0.0, above=True) < 2**-12
+
+
+@given(st.lists(st.floats(-0.5, 0.5), min_size=2, max_size=10), st.floats(-0.1, 0.1), st.booleans())
+def test_sign_flips_are_scipys_permutation_test(changes: list[float], boundary: float, above: bool) -> None:
+    shifted = (1 if above else -1) * (np.asarray(changes) - boundary)
+    theirs = scipy_stats.permutation_test(
+        (shifted,), np.mean, permutation_type="samples", alternative="greater", n_resamples=2**10
+    )
+    assert sign_flip_p(changes, boundary, above=above) == pytest.approx(theirs.pvalue)
+
+
+def test_an_f_test_tells_that_runs_scatter_more_than_is_known() -> None:
+    own, known = Noise(5.0, 6), Noise(1.0, 5)
+    p = scipy_stats.f.sf(5.0, 6, 5)
+    assert exceeds(own, known, p * 1.01)
+    assert not exceeds(own, known, p * 0.99)
+    assert not exceeds(own, NO_NOISE, 0.5)
+    assert not exceeds(NO_NOISE, known, 0.5)
+    assert least_excess(6, known, p) == pytest.approx(5.0)
+
+
+@given(times, times)
+def test_the_spread_of_two_sides_is_about_their_own_means(base: list[float], now: list[float]) -> None:
+    found = spread_of(base, now)
+    squares = [statistics.variance([math.log(v) for v in side]) * (len(side) - 1) for side in (base, now)]
+    assert found.degrees == len(base) + len(now) - 2
+    assert found.variance * found.degrees == pytest.approx(sum(squares))
+    assert spread_of([1.0], [2.0]) == NO_NOISE
 
 
 def test_further_pairs_are_the_fewest_that_take_the_boundary_out() -> None:
