@@ -183,13 +183,26 @@ def ab_session(minor: str) -> Callable[[nox.Session], None]:
     return ab
 
 
+def calibrate_session(minor: str) -> Callable[[nox.Session], None]:
+    """Return the session that measures what an A/B session can see on this machine with one torch minor."""
+
+    def calibrate(session: nox.Session) -> None:
+        rfdetr, rest = parse(session.posargs)
+        install(session, minor, rfdetr)
+        environment = {"RFDETR_PERF_TORCH_MINOR": minor, "PYTHONHASHSEED": "0"}
+        session.run("rfdetr-perf", "calibrate", *rest, env=environment)
+
+    calibrate.__doc__ = f"Measure what A/B sessions can see on this machine with torch {MATRIX[minor].torch}."
+    return calibrate
+
+
 def unknown_minor(arguments: list[str]) -> str | None:
     """Return what is wrong with the torch minors that nox's ``arguments`` ask for, or None.
 
     nox compares names as numbers where it can: for it, perf-2.1 is perf-2.10, and it would measure that.
     """
     for argument in arguments[: arguments.index("--")] if "--" in arguments else arguments:
-        asked = re.fullmatch(r"(?:-[se]|--sessions?=)?(?:perf|ab)-(.+)", argument)
+        asked = re.fullmatch(r"(?:-[se]|--sessions?=)?(?:perf|ab|calibrate)-(.+)", argument)
         try:
             pins_for(asked[1] if asked else DEFAULT_MINOR)
         except ValueError as error:
@@ -205,6 +218,8 @@ for _minor, _pins in MATRIX.items():
     nox.session(name=f"perf-{_minor}", python=_pins.python)(perf_session(_minor))
 for _minor, _pins in MATRIX.items():
     nox.session(name=f"ab-{_minor}", python=_pins.python)(ab_session(_minor))
+for _minor, _pins in MATRIX.items():
+    nox.session(name=f"calibrate-{_minor}", python=_pins.python)(calibrate_session(_minor))
 
 
 @nox.session(python=MATRIX[DEFAULT_MINOR].python)

@@ -19,19 +19,20 @@ from pydantic import BaseModel, ConfigDict, Field
 from perf.baselines import FOLDER
 from perf.case import Case
 from perf.compare import BASE, HEAD, MANIFEST, compare, known_noise, usable_pairs
-from perf.gates import WALL_ERROR, OneSession
+from perf.gates import WALL_ERROR, OneSession, more_pairs_may_tell
 from perf.judge import Options
 from perf.launch import RunFailed, has_finished, run_in_fresh_process
 from perf.record import Kind, Record, explain, parse_json, read_records, write_model
 from perf.run_order import MINOR_VARIABLE, Order
-from perf.sequential import Look, first_is_base, looks
+from perf.sequential import Look, first_is_base, least_pairs, looks
 from perf.verdicts import CaseVerdict, Judgement, exit_code, summarize, worst
 
 SIDES: tuple[Literal["base"], Literal["head"]] = ("base", "head")
 # Enough for +5 % in 95 of 100 where run medians scatter by 1.7 % (tests/unit/test_procedure.py).
 MOST_PAIRS = 10
-# Without wall signals there is nothing to wait for: counts need one run, and device signals two.
-PAIRS_WITHOUT_WALL = 2
+# Without wall signals there is nothing to wait for. Counts need one run and GPU busy two; of three, one that another
+# job disturbed makes no false alarm (tests/unit/test_procedure.py).
+PAIRS_WITHOUT_WALL = 3
 # The first runs of a compiled case fill the Inductor cache, and their pairs do not count.
 MOST_COLD_PAIRS = 2
 
@@ -83,7 +84,7 @@ class Experiment(NamedTuple):
         """The looks at each case, the last of them at ``manifest.pairs``."""
         if "wall" not in self.manifest.gate:
             return [Look(self.manifest.pairs, WALL_ERROR / 2)]
-        return looks(self.manifest.pairs, WALL_ERROR / 2)
+        return looks(self.manifest.pairs, WALL_ERROR / 2, len(self.cases))
 
 
 def experiment_of(options: argparse.Namespace, tell: Callable[[str], None]) -> Experiment:
@@ -92,13 +93,13 @@ def experiment_of(options: argparse.Namespace, tell: Callable[[str], None]) -> E
     Raises:
         ValueError: an unknown case, a file that is not there, or both sides the same; says which.
     """
-    from perf.session import chosen_cases, gpu_count, new_name
+    from perf.session import chosen_cases, lane_here, new_name
 
-    lane = ("gpu" if gpu_count() else "cpu") if options.lane == "auto" else options.lane
-    cases = chosen_cases(options.case, lane, options.suite)
+    cases = chosen_cases(options.case, lane_here(options.lane), options.suite)
     sides = [_side(getattr(options, s), getattr(options, f"{s}_python"), getattr(options, f"{s}_patch")) for s in SIDES]
     gate = sorted(options.gate)
-    pairs = options.pairs or (MOST_PAIRS if "wall" in gate else PAIRS_WITHOUT_WALL)
+    enough = max(MOST_PAIRS, least_pairs(WALL_ERROR / 2, len(cases)))
+    pairs = options.pairs or (enough if "wall" in gate else PAIRS_WITHOUT_WALL)
     manifest = Manifest(base=sides[0], head=sides[1], cases=[case.id for case in cases], pairs=pairs, gate=gate)
     folder = options.records / (options.resume or f"ab-{new_name()}")
     if options.resume and not (folder / MANIFEST).is_file():
@@ -176,7 +177,7 @@ def _reproducible(case: CaseVerdict, manifest: Manifest) -> CaseVerdict:
 def _measure_case(experiment: Experiment, case: Case) -> list[CaseVerdict]:
     found: list[CaseVerdict] = []
     for number, look in enumerate(experiment.looks, 1):
-        _measure_pairs(experiment, case, look.pairs)
+        measure_pairs(experiment, case, look.pairs)
         found = judge_look(experiment, case, look)
         experiment.tell(f"{case.id}, look {number} of {len(experiment.looks)}: {_answer(found)}")
         if not _open(found):
@@ -184,14 +185,16 @@ def _measure_case(experiment: Experiment, case: Case) -> list[CaseVerdict]:
     return found
 
 
-def _measure_pairs(experiment: Experiment, case: Case, wanted: int) -> None:
+def measure_pairs(experiment: Experiment, case: Case, wanted: int) -> None:
     """Measure pair after pair until ``wanted`` count, or a run fails."""
     for pair in range(wanted + MOST_COLD_PAIRS):
         base, head = (experiment.records(side, case) for side in (BASE, HEAD))
         if len(usable_pairs(base, head)[0]) >= wanted:
             return
         orders = [experiment.order(side, case, pair) for side in _turn(pair)]
-        if not all(_measure_run(order, experiment.tell, experiment.timeout) for order in orders):
+        # Both, though the first may fail: what the other then does is half of the answer.
+        finished = [_measure_run(order, experiment.tell, experiment.timeout) for order in orders]
+        if not all(finished):
             return
 
 
@@ -213,9 +216,10 @@ def _measure_run(order: Order, tell: Callable[[str], None], timeout: float) -> b
 
 def judge_look(experiment: Experiment, case: Case, look: Look) -> list[CaseVerdict]:
     """Judge one case at one look, with the error that this look may spend."""
-    base, head = usable_pairs(*(experiment.records(side, case) for side in (BASE, HEAD)))
+    base, head = (experiment.records(side, case) for side in (BASE, HEAD))
     # No further than this look, though an interrupted session may have gone on.
-    base, head = base[: look.pairs], [*head[: look.pairs], *(r for r in head if r.status != "finished")]
+    beyond = {record.run for record in usable_pairs(base, head)[0][look.pairs :]}
+    base, head = ([record for record in side if record.run not in beyond] for side in (base, head))
     session = OneSession(
         wall_error=2 * look.level, cases=len(experiment.cases), noise=known_noise(head, experiment.baselines)
     )
@@ -224,11 +228,11 @@ def judge_look(experiment: Experiment, case: Case, look: Look) -> list[CaseVerdi
 
 
 def _open(cases: Sequence[CaseVerdict]) -> bool:
-    """Return whether more pairs can change the answer: a wall signal is undecided, and nothing else fails."""
+    """Return whether more pairs can change the answer: a wall signal is undecided, and nothing has failed."""
     rows = [row for case in cases for row in case.signals]
     if any(row.verdict in ("failed", "not-compiled") for row in rows):
         return False
-    return any(row.kind == "wall" and row.verdict == "inconclusive" for row in rows)
+    return any(more_pairs_may_tell(row) for row in rows)
 
 
 def _answer(cases: Sequence[CaseVerdict]) -> str:

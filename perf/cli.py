@@ -7,11 +7,12 @@ Exit codes: 0 pass; 1 regressed, failed or not-compiled; 2 bad input; 3 inconclu
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import getpass
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from perf.baselines import FOLDER, approved_elsewhere, baseline_path, find_baseline, write_baseline
@@ -25,6 +26,9 @@ from perf.record_files import Narrowing, reject, take
 from perf.refresh import Refresh, Request, refresh, refusal
 from perf.suites import LANES, SUITES, suite
 from perf.verdicts import EXIT_BAD_INPUT, Judgement
+
+# As a shell has it for a process that SIGINT ended.
+EXIT_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,6 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     comparing.set_defaults(command=_compare)
 
     _add_ab(commands.add_parser("ab", help="measure base and head on this machine, interleaved, and judge the head"))
+
+    _add_calibrate(commands.add_parser("calibrate", help="measure what an A/B session can see on this machine"))
 
     refreshing = commands.add_parser("refresh", help="approve records as the baseline of their cases")
     _add_records(refreshing)
@@ -121,6 +127,33 @@ def _add_ab(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_ab)
 
 
+def _add_calibrate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--case", action="append", default=[], metavar="ID", help="default: the main suite's")
+    parser.add_argument("--lane", choices=("auto", *LANES), default="auto")
+    parser.add_argument("--pairs", type=_positive, default=10, metavar="N", help="pairs of runs a trial; default: 10")
+    parser.add_argument("--slowdowns", type=_percents, default=(5.0,), metavar="PERCENT,...", help="default: 5")
+    parser.add_argument("--sessions", type=_positive, default=10_000, metavar="N", help="simulated; default: 10000")
+    parser.add_argument("--records", type=Path, default=Path("records"), metavar="DIR", help="default: %(default)s")
+    parser.add_argument("--resume", metavar="SESSION", help="go on with this session in the records folder")
+    parser.add_argument(
+        "--out", type=Path, default=Path("docs/calibration"), metavar="DIR", help="default: %(default)s"
+    )
+    parser.add_argument("--baselines", type=Path, default=FOLDER, metavar="DIR", help="default: %(default)s")
+    parser.add_argument("--run-timeout", type=float, default=3600.0, metavar="SECONDS")
+    parser.set_defaults(command=_calibrate)
+
+
+def _percents(text: str) -> tuple[float, ...]:
+    try:
+        found = tuple(float(part) for part in text.split(",") if part)
+    except ValueError:
+        found = (0.0,)
+    if any(not 0 < percent < 1000 for percent in found):
+        msg = f"{text!r} is no list of slowdowns in percent, such as 5,10"
+        raise argparse.ArgumentTypeError(msg)
+    return found
+
+
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the verdicts as JSON")
     parser.add_argument(
@@ -174,13 +207,55 @@ def _ab(options: argparse.Namespace) -> int:
     from perf.ab import experiment_of, measure
 
     experiment = experiment_of(options, lambda line: print(line, file=sys.stderr, flush=True))
-    judgement = measure(experiment)
+    with _resumable(experiment.folder.name):
+        judgement = measure(experiment)
     heads = [record for case in experiment.cases for record in experiment.records("head", case)]
     if not options.json:
         _say(f"base: {experiment.manifest.base.told}; head: {experiment.manifest.head.told}\n")
     code = _tell(options, judgement, heads, experiment.folder)
     print(f"records: {experiment.folder}", file=sys.stderr)
     return code
+
+
+def _calibrate(options: argparse.Namespace) -> int:
+    from perf.calibrate import Plan, calibrate
+    from perf.record import write_atomically
+    from perf.report.calibration import document
+    from perf.session import chosen_cases, lane_here, new_name
+
+    session = options.resume or f"calibrate-{new_name()}"
+    plan = Plan(
+        cases=chosen_cases(options.case, lane_here(options.lane)),
+        pairs=options.pairs,
+        slowdowns=options.slowdowns,
+        folder=options.records / session,
+        baselines=options.baselines,
+        tell=lambda line: print(line, file=sys.stderr, flush=True),
+        python=Path(sys.executable),
+        timeout=options.run_timeout,
+    )
+    with _resumable(session):
+        found = calibrate(plan)
+    out = options.out / f"{found.environment.device}.md"
+    write_atomically(out, document(found, options.sessions, _calibrate_command(options)))
+    _say(f"{out}: written; records: {plan.folder}\n")
+    return 0
+
+
+@contextlib.contextmanager
+def _resumable(session: str) -> Iterator[None]:
+    """Say how a session that is interrupted goes on; nothing that finished is lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"interrupted; the same command with --resume {session} goes on", file=sys.stderr)
+        raise SystemExit(EXIT_INTERRUPTED) from None
+
+
+def _calibrate_command(options: argparse.Namespace) -> str:
+    cases = "".join(f" --case {case_id}" for case_id in options.case)
+    percents = ",".join(f"{percent:g}" for percent in options.slowdowns)
+    return f"rfdetr-perf calibrate{cases} --pairs {options.pairs} --slowdowns {percents} --sessions {options.sessions}"
 
 
 def _tell(options: argparse.Namespace, judgement: Judgement, records: Sequence[Record], folder: Path) -> int:

@@ -6,16 +6,16 @@ time and memory are judged by intervals. Two sessions are judged as a session is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from perf.baselines import FOLDER, Baseline, find_baseline
-from perf.judge import Options, judge
+from perf.judge import Options, judge, last_line
 from perf.pool import by_case
 from perf.record import Record
 from perf.refresh import unapproved
 from perf.stats import Noise, noise_of
-from perf.verdicts import Judgement
+from perf.verdicts import CaseVerdict, Judgement, SignalVerdict
 
 # The sides of a session that interleaves them, and the names of their folders in it.
 BASE, HEAD = "base", "head"
@@ -55,12 +55,29 @@ def compare(base: Sequence[Record], head: Sequence[Record], options: Options) ->
     kept: list[Record] = []
     for case_id, runs in after.items():
         earlier = [record for record in before.get(case_id, []) if record.status == "finished"]
-        earlier, now = usable_pairs(earlier, runs) if options.one_session else (earlier, runs)
+        earlier, now = usable_pairs(earlier, runs) if options.one_session and earlier else (earlier, runs)
         kept += now
         if earlier:
             baselines[case_id] = unapproved(earlier)
     # Nothing of a comparison becomes a baseline by itself.
-    return judge(kept, baselines, expected=list(before), options=options._replace(records_path=None))
+    found = judge(kept, baselines, expected=list(before), options=options._replace(records_path=None))
+    return found.model_copy(update={"cases": [_with_failed_base(case, before) for case in found.cases]})
+
+
+def _with_failed_base(case: CaseVerdict, base: Mapping[str, Sequence[Record]]) -> CaseVerdict:
+    """Return the verdict with a row for what the base failed with, where that is why nothing can be compared."""
+    runs = base.get(case.case_id, [])
+    if not runs or any(run.status == "finished" for run in runs):
+        return case
+    row = SignalVerdict(
+        case_id=case.case_id,
+        signal=BASE,
+        kind="info",
+        verdict="no-baseline",
+        message=f"the base did not finish: {last_line(runs[0])}",
+        reproduce=runs[0].command,
+    )
+    return case.model_copy(update={"signals": [row, *case.signals]})
 
 
 def usable_pairs(base: Sequence[Record], head: Sequence[Record]) -> tuple[list[Record], list[Record]]:
@@ -69,9 +86,9 @@ def usable_pairs(base: Sequence[Record], head: Sequence[Record]) -> tuple[list[R
     Pairs in which a run compiled cold are left out, unless all are such: memory's peak is another while Inductor
     compiles, and only one side of a pair may have had to.
     """
-    first, second = ({record.run: record for record in side} for side in (base, head))
-    failed = [record for record in second.values() if record.status != "finished"]
-    paired = sorted(run for run in set(first) & set(second) if second[run] not in failed)
+    first, second = ({record.run: record for record in side if record.status == "finished"} for side in (base, head))
+    failed = [record for record in head if record.status != "finished"]
+    paired = sorted(set(first) & set(second))
     warm = [run for run in paired if not (_is_cold(first[run]) or _is_cold(second[run]))] or paired
     return [first[run] for run in warm], [*(second[run] for run in warm), *failed]
 

@@ -45,6 +45,11 @@ def new_name() -> str:
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}"
 
 
+def lane_here(asked: str) -> str:
+    """Return the lane that is asked for; for ``auto`` the gpu lane where there is a GPU, else the cpu lane."""
+    return ("gpu" if gpu_count() else "cpu") if asked == "auto" else asked
+
+
 def chosen_cases(ids: Sequence[str], lane: str, name: str = DEFAULT_SUITE) -> tuple[Case, ...]:
     """Return the cases to collect: those asked for by id, else those of the suite called ``name`` on the lane.
 

@@ -25,6 +25,7 @@ from perf.configs import KNOWN
 from perf.matrix import DEFAULT_MINOR, DEFAULT_RFDETR, MATRIX, RELEASES, KnownFailure, known_failure, matcher
 from perf.record import read_records, write_atomically
 from perf.report.humanize import number, printable
+from perf.report.markdown import code, table, text
 
 
 def regenerate(
@@ -418,26 +419,3 @@ def _seen(known: KnownFailure, rows: Sequence[Row]) -> str:
         if re.search(known.pattern, row.why):
             return f"observed: {code(row.case_id)} on {code(row.device)}, rfdetr {text(row.rfdetr)}: {code(row.why)}"
     return "expected; other cases were run" if rows else "expected, not run"
-
-
-def table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table; cells are Markdown already, see :func:`code` and :func:`text`."""
-    rule = ["---"] * len(headings)
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in (headings, rule, *lines))
-
-
-def code(value: str) -> str:
-    """Return untrusted text as a code span, where neither Markdown nor HTML nor an @ means anything."""
-    shown = printable(" ".join(value.split()))
-    if not shown:
-        return "-"
-    fence = "`" * (1 + max((len(run) for run in re.findall("`+", shown)), default=0))
-    pad = " " if shown.startswith("`") or shown.endswith("`") else ""
-    # A table's cells end at a bar even within code.
-    return f"{fence}{pad}{shown}{pad}{fence}".replace("|", "\\|")
-
-
-def text(value: str) -> str:
-    """Return text as it is where it is plain, else as :func:`code`."""
-    odd = any(mark in value for mark in ("__", " _", "//", "www."))
-    return value if re.fullmatch(r"[A-Za-z0-9][\w .,:;/()+=-]*", value) and not odd else code(value)

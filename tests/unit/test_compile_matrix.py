@@ -36,7 +36,8 @@ from perf.compile_matrix import (
 from perf.configs import KNOWN
 from perf.matrix import MATRIX, RELEASES
 from perf.record import Part, Record, Signal, write_record
-from perf.report.compile_matrix import code, document, regenerate, text
+from perf.report.compile_matrix import document, regenerate
+from perf.report.markdown import code, text
 
 GPU_COMPILED = GPU_EAGER.model_copy(update={"compile": True})
 CAPTURED = CPU_COMPILED.model_copy(update={"backend": "eager"})

@@ -1,0 +1,172 @@
+"""A/B sessions: the order, the end and the resumption of runs. A stand-in leaves the records; tests/e2e runs rfdetr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from factories import CPU_COMPILED, CPU_EAGER, a_record, a_signal, proof
+
+from perf import ab
+from perf.ab import Experiment, Manifest, Side, begin, measure, read_manifest
+from perf.case import Case
+from perf.compare import compare, of_one_session
+from perf.judge import GATED, Options
+from perf.launch import RunFailed
+from perf.record import Kind, read_records, write_record
+from perf.run_order import Order
+
+# Milliseconds of one run of a side.
+Times = Callable[[Order], float]
+ORDINARY = (100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8, 100.1, 99.9, 100.3)
+
+
+def steady(order: Order) -> float:
+    return ORDINARY[order.run]
+
+
+class Bench:
+    """Runs that take no time: each leaves the record of a step that took ``times`` milliseconds."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.times: Times = steady
+        self.runs: list[str] = []
+        self.told: list[str] = []
+        self.stop_at = 10**6
+        self.cold_runs: set[tuple[str, int]] = set()
+        monkeypatch.setattr(ab, "run_in_fresh_process", self._run)
+
+    def _run(self, order: Order, tell: Callable[[str], None], timeout: float) -> None:
+        if len(self.runs) == self.stop_at:
+            raise KeyboardInterrupt
+        self.runs.append(f"{order.session}{order.run}")
+        time = self.times(order)
+        signals = [a_signal("step_time", abs(time), "wall", "ms"), a_signal("aten_ops", 7, "count-volume")]
+        if order.case.compile:
+            misses = 16 if (order.session, order.run) in self.cold_runs else 0
+            signals += [*proof(), a_signal("inductor_cache_misses", misses, "info")]
+        status = "finished" if time > 0 else "failed"
+        changes = {"session": order.session, "command": order.command, "status": status}
+        record = a_record(signals, order.case, order.run, **changes, error=None if time > 0 else "E: boom")
+        write_record(order.record_path, record)
+        if time <= 0:
+            raise RunFailed(str(record.error), record)
+
+    def experiment(self, pairs: int = 10, *, case: Case = CPU_EAGER, gate: frozenset[Kind] = GATED) -> Experiment:
+        base, head = (Side(told=name, python=Path(sys.executable)) for name in ("1.11.1", "1.11.2"))
+        manifest = Manifest(base=base, head=head, cases=[case.id], pairs=pairs, gate=sorted(gate))
+        return Experiment(manifest, [case], self.folder, self.told.append, baselines=self.folder / "baselines")
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(tmp_path / "ab-1", monkeypatch)
+
+
+def slower(factor: float) -> Times:
+    jitter = (1, 1.001, 0.999, 1.002, 1, 0.998, 1, 1.001, 1, 0.999)
+    return lambda order: steady(order) * (factor * jitter[order.run] if order.session == "head" else 1)
+
+
+def test_runs_are_interleaved_abba_and_end_once_the_answer_is_clear(bench: Bench) -> None:
+    bench.times = slower(1.0)
+    judgement = measure(bench.experiment())
+    assert bench.runs[:8] == ["base0", "head0", "head1", "base1", "base2", "head2", "head3", "base3"]
+    assert len(bench.runs) < 20
+    assert judgement.exit_code == 0
+    assert bench.told[-1].startswith("nano-cpu-b2, look ")
+
+
+def test_a_slower_head_is_regressed_with_the_command_that_measures_it_again(bench: Bench) -> None:
+    bench.times = slower(1.1)
+    judgement = measure(bench.experiment())
+    [row] = [row for row in judgement.cases[0].signals if row.signal == "step_time"]
+    assert (row.verdict, judgement.exit_code) == ("regressed", 1)
+    assert row.reproduce == "rfdetr-perf ab --base 1.11.1 --head 1.11.2 --case nano-cpu-b2"
+    assert row.refresh == ""
+
+
+def test_a_noisy_machine_gets_all_pairs_and_then_how_many_more(bench: Bench) -> None:
+    bench.times = lambda order: 100 + 37 * ((order.run * 7 + 3 * (order.session == "head")) % 5)
+    judgement = measure(bench.experiment())
+    assert len(bench.runs) == 20
+    assert judgement.exit_code == 3
+    assert "would" in judgement.summary
+
+
+def test_without_wall_signals_one_look_is_enough(bench: Bench) -> None:
+    gate: frozenset[Kind] = frozenset({"count-strict", "count-volume"})
+    assert measure(bench.experiment(2, gate=gate)).exit_code == 0
+    assert bench.runs == ["base0", "head0", "head1", "base1"]
+
+
+def test_an_interrupted_session_loses_one_run_and_ends_as_if_it_had_not_been(bench: Bench) -> None:
+    bench.stop_at = 5
+    with pytest.raises(KeyboardInterrupt):
+        measure(bench.experiment())
+    before = list(bench.runs)
+    bench.stop_at = 10**6
+    resumed = measure(bench.experiment())
+    assert len(bench.runs) == len(set(bench.runs))
+    assert bench.runs[: len(before)] == before
+    again = measure(bench.experiment())
+    assert again == resumed
+    assert again.exit_code == 0
+
+
+def test_looks_of_a_resumed_session_see_no_further_than_they_did(bench: Bench) -> None:
+    bench.times = slower(1.1)
+    first = measure(bench.experiment())
+    bench.told.clear()
+    assert measure(bench.experiment()) == first
+    assert len([line for line in bench.told if "look" in line]) == len(bench.experiment().looks)
+
+
+def test_a_session_goes_on_only_as_it_was_begun(bench: Bench) -> None:
+    begin(bench.experiment(4))
+    assert read_manifest(bench.folder).pairs == 4
+    with pytest.raises(ValueError, match=r"ab-1: this session was asked for pairs 4, now 6; start a new one"):
+        begin(bench.experiment(6))
+
+
+def test_a_manifest_that_cannot_be_read_is_named(bench: Bench) -> None:
+    begin(bench.experiment())
+    (bench.folder / "ab.json").write_text('{"base":')
+    with pytest.raises(ValueError, match=r"ab\.json"):
+        read_manifest(bench.folder)
+
+
+def test_a_head_that_fails_ends_the_case_at_once(bench: Bench) -> None:
+    bench.times = lambda order: -1 if order.session == "head" else 100
+    judgement = measure(bench.experiment())
+    assert bench.runs == ["base0", "head0"]
+    assert judgement.exit_code == 1
+    assert "boom" in judgement.summary
+
+
+def test_a_base_that_fails_is_said_and_is_no_verdict_on_the_head(bench: Bench) -> None:
+    bench.times = lambda order: -1 if order.session == "base" else 100
+    judgement = measure(bench.experiment())
+    assert judgement.exit_code == 3
+    [row] = [row for row in judgement.cases[0].signals if row.signal == "base"]
+    assert row.message == "the base did not finish: E: boom"
+
+
+def test_pairs_that_compiled_cold_do_not_count(bench: Bench) -> None:
+    bench.cold_runs = {("base", 0)}
+    bench.times = lambda order: steady(order) * (5 if order.run == 0 and order.session == "base" else 1)
+    judgement = measure(bench.experiment(6, case=CPU_COMPILED))
+    [row] = [row for row in judgement.cases[0].signals if row.signal == "step_time"]
+    assert row.now == pytest.approx(row.baseline, rel=0.01)
+    assert "base6" not in bench.runs or "base7" not in bench.runs
+
+
+def test_its_records_can_be_compared_again(bench: Bench) -> None:
+    bench.times = slower(1.0)
+    measure(bench.experiment())
+    base, head = (bench.folder / side for side in ("base", "head"))
+    assert of_one_session(base, head)
+    assert compare(read_records(base), read_records(head), Options()).cases[0].case_id == CPU_EAGER.id

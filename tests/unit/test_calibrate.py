@@ -1,0 +1,94 @@
+"""Calibration, from records that a stand-in leaves; .ci/run calibrates the real cpu lane in small."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from factories import CPU_EAGER, GPU_EAGER, a_record, a_signal
+
+from perf import ab
+from perf.calibrate import Plan, calibrate
+from perf.case import Case
+from perf.record import write_record
+from perf.report.calibration import document
+from perf.run_order import Order
+
+ORDINARY = (100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8, 100.1, 99.9, 100.3)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Order]:
+    """Runs that take no time, and are as much slower as their patch file says."""
+    orders: list[Order] = []
+
+    def run(order: Order, tell: Callable[[str], None], timeout: float) -> None:
+        orders.append(order)
+        slowed = _slowed_by(order.patch)
+        base = ORDINARY[order.run if order.session == "base" else -1 - order.run]
+        signals = [
+            a_signal("step_time", base + 1e3 * slowed[0], "wall", "ms"),
+            a_signal("gpu_busy", 10 + base / 1e5 + 1e3 * slowed[1], "device", "ms"),
+            a_signal("aten_ops", 7, "count-volume"),
+            a_signal("c_calls", 9 + order.run % 2, "count-volume"),
+        ]
+        signals = signals if order.case.lane == "gpu" else [s for s in signals if s.name != "gpu_busy"]
+        record = a_record(signals, order.case, order.run, session=order.session, command=order.command)
+        write_record(order.record_path, record)
+
+    monkeypatch.setattr(ab, "run_in_fresh_process", run)
+    return orders
+
+
+def _slowed_by(patch: Path | None) -> tuple[float, float]:
+    """Return the seconds of the host and of the GPU that a patch file asks for, by running it."""
+    found = [(0.0, 0.0)]
+    if patch:
+        text = patch.read_text().replace("from perf.rfdetr_slowdown import slow_down", "")
+        exec(text, {"slow_down": lambda *seconds: found.append(seconds)})
+    return found[-1]
+
+
+def a_plan(folder: Path, case: Case, pairs: int = 10, slowdowns: tuple[float, ...] = (10.0,)) -> Plan:
+    return Plan([case], pairs, slowdowns, folder, folder / "baselines", lambda _: None, Path(sys.executable))
+
+
+def test_both_sides_are_one_rfdetr_and_a_slowed_head_is_found(asked: list[Order], tmp_path: Path) -> None:
+    found = calibrate(a_plan(tmp_path, GPU_EAGER))
+    unchanged, slowed = found.trials
+    assert {row.verdict for row in unchanged.verdict.signals if row.kind in ("wall", "device")} == {"pass"}
+    assert {row.signal for row in slowed.verdict.signals if row.verdict == "regressed"} == {"step_time", "gpu_busy"}
+    assert (unchanged.percent, slowed.percent) == (0, 10)
+    assert len(asked) == 2 * 2 * 10
+    assert not any(order.patch for order in asked if order.session == "base")
+
+
+def test_the_slowdown_is_a_share_of_what_was_measured(asked: list[Order], tmp_path: Path) -> None:
+    [found] = [t for t in calibrate(a_plan(tmp_path, GPU_EAGER)).trials if t.percent]
+    [step] = [row for row in found.verdict.signals if row.signal == "step_time"]
+    assert step.change == pytest.approx(0.1 * 100, rel=0.05)
+
+
+def test_a_calibration_that_goes_on_repeats_nothing(asked: list[Order], tmp_path: Path) -> None:
+    first = calibrate(a_plan(tmp_path, CPU_EAGER))
+    runs = len(asked)
+    assert calibrate(a_plan(tmp_path, CPU_EAGER)) == first
+    assert len(asked) == runs
+
+
+def test_one_pair_tells_nothing_of_scatter(asked: list[Order], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="1 pairs of runs tell nothing of their scatter"):
+        calibrate(a_plan(tmp_path, CPU_EAGER, pairs=1))
+
+
+def test_the_document_tells_noise_counts_trials_and_rates(asked: list[Order], tmp_path: Path) -> None:
+    text = document(calibrate(a_plan(tmp_path, GPU_EAGER)), 200, "rfdetr-perf calibrate")
+    assert text.startswith("# Calibration: nvidia-h200\n")
+    assert "Counts that were the same in all 20 runs: aten_ops. So each differs in fewer than 15 % of runs" in text
+    assert "Counts that differed: c_calls 9 to 10." in text
+    assert "| slower by 10 % | step_time | regressed |" in text
+    assert "### `step_time`, simulated: at most 10 pairs" in text
+    assert "A slowdown of 5 % is found in 95 % of sessions with about 10 pairs of runs." in text
+    assert "### `gpu_busy`, simulated" in text
