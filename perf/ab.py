@@ -19,12 +19,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from perf.baselines import FOLDER
 from perf.case import Case
 from perf.compare import BASE, HEAD, MANIFEST, compare, known_noise, usable_pairs
-from perf.gates import WALL_ERROR, OneSession, more_pairs_may_tell
+from perf.gates import WALL_ERROR
 from perf.judge import Options
 from perf.launch import RunFailed, has_finished, run_in_fresh_process
 from perf.record import Kind, Record, explain, parse_json, read_records, write_model
 from perf.run_order import MINOR_VARIABLE, Order
 from perf.sequential import Look, first_is_base, least_pairs, looks
+from perf.session_gates import OneSession, more_pairs_may_tell
 from perf.verdicts import CaseVerdict, Judgement, exit_code, summarize, worst
 
 SIDES: tuple[Literal["base"], Literal["head"]] = ("base", "head")

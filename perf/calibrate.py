@@ -16,10 +16,10 @@ from perf.ab import Experiment, Manifest, Side, begin, judge_look, measure_pairs
 from perf.case import Case
 from perf.compare import BASE, HEAD, usable_pairs
 from perf.environment import Environment
-from perf.gates import more_pairs_may_tell
 from perf.judge import GATED
 from perf.pool import by_signal
 from perf.record import TIMED, Record, Signal, write_atomically
+from perf.session_gates import more_pairs_may_tell
 from perf.stats import log_changes, noise_of
 from perf.verdicts import CaseVerdict
 

@@ -18,12 +18,12 @@ from pathlib import Path
 from perf.baselines import FOLDER, approved_elsewhere, baseline_path, find_baseline, write_baseline
 from perf.compile_matrix import DOCUMENT, STORE
 from perf.expected import expected_cases
-from perf.gates import OneSession
 from perf.judge import GATED, Options, judge
 from perf.pool import by_case
 from perf.record import Record
 from perf.record_files import Narrowing, reject, take
 from perf.refresh import Refresh, Request, refresh, refusal
+from perf.session_gates import OneSession
 from perf.suites import LANES, SUITES, suite
 from perf.verdicts import EXIT_BAD_INPUT, Judgement
 

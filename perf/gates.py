@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -12,20 +11,12 @@ from perf.pool import parts_by_name, pooled
 from perf.record import Direction, Kind, Part, Signal
 from perf.stats import (
     MOST_FURTHER_RUNS,
-    NO_NOISE,
-    Noise,
     RatioInterval,
-    exceeds,
-    further_pairs,
     further_runs,
-    log_changes,
-    paired_interval,
     pooled_interval,
     ratio_interval,
-    sign_flip_p,
-    spread_of,
 )
-from perf.verdicts import PartChange, SignalVerdict, Verdict
+from perf.verdicts import PartChange, Verdict
 
 # A refactor that adds three ops of 3419 must not stop a pull request; 1 % of them is 34.
 VOLUME_TOLERANCE = 0.01
@@ -33,18 +24,6 @@ VOLUME_TOLERANCE = 0.01
 DEVICE_FLOOR = 0.01
 # Runs that scatter so much would let a real regression through: then nothing is proven.
 DEVICE_BAND_LIMIT = 0.05
-# Nor is less than this worth a verdict where both sides were measured in one session, be it real. The allocator has
-# peaks 0.14 % apart for the same work (H200, nano-b4-compile), and reserves in segments of many megabytes.
-DEVICE_FLOOR_ONE_SESSION, WALL_FLOOR_ONE_SESSION = 0.001, 0.002
-DEVICE_FLOORS_ONE_SESSION = {"peak_memory": 0.005, "peak_reserved": 0.01}
-# The most by which runs of one session scatter (standard deviation of the logarithm), where many sessions have shown
-# it: 0.04 to 0.14 % on H200s. A bound needs no t quantile, so two runs a side see 1 % at either end of that range.
-DEVICE_SDS_ONE_SESSION = {"gpu_busy": 0.0014}
-# So many degrees of freedom make t normal.
-DEGREES_OF_A_BOUND = 1000
-# Runs contradict what is known where noise of that size would scatter as much as rarely as this: then they alone count.
-# Up to five a side see less than 1 % alone too seldom to be left to it at 5 %; six and more can do without.
-CONTRADICTED_BY_FEW, CONTRADICTED, FEW_DEGREES = 0.001, 0.05, 8
 # How often a session of unchanged code may claim a change, on all of its device signals and of its wall signals.
 DEVICE_ERROR, WALL_ERROR = 0.001, 0.01
 # Run medians scatter by 2 to 6 % on a shared host, so that about ten runs a side resolve this.
@@ -126,10 +105,10 @@ def strict_gate(base: BaselineSignal, now: Sequence[Signal]) -> Outcome:
     """Judge a strict count: any rise, of the total or of a part, regressed; else any fall improved."""
     value = pooled(now)
     parts = changed_parts(base, value)
-    sign = _sign(base.direction)
-    most, least = max(sign * run for run in base.runs), min(sign * run for run in base.runs)
-    total = sign * value.value
-    if total > most or any(sign * (part.new - part.old) > 0 for part in parts):
+    turn = sign(base.direction)
+    most, least = max(turn * run for run in base.runs), min(turn * run for run in base.runs)
+    total = turn * value.value
+    if total > most or any(turn * (part.new - part.old) > 0 for part in parts):
         return Outcome("regressed", _strict_message(base, now, value, parts), parts)
     # Where the baseline's own runs differ, a part that fell may be that difference; the total decides.
     if total < least or (parts and most == least):
@@ -162,7 +141,7 @@ def device_gate(base: BaselineSignal, now: Sequence[Signal], error: float = DEVI
     """
     runs = [signal.value for signal in now]
     change = _worsening(base, pooled(now).value)
-    interval = pooled_interval(base.runs, runs, 1 - error) if _positive(base, runs) else None
+    interval = pooled_interval(base.runs, runs, 1 - error) if all_positive(base, runs) else None
     band = max(DEVICE_FLOOR, interval.high / interval.ratio - 1) if interval else DEVICE_FLOOR
     told = f"{_share(base, pooled(now).value)}, the band is +/-{100 * band:.2f} %"
     if abs(change) > band:
@@ -179,122 +158,8 @@ def _tells(base: BaselineSignal, runs: Sequence[float]) -> bool:
     return usual is not None and usual.high / usual.ratio - 1 <= DEVICE_BAND_LIMIT
 
 
-class OneSession(NamedTuple):
-    """How to judge two sides that were measured in one session, run i of the one beside run i of the other.
-
-    ``wall_error`` and ``device_error`` are two-sided error rates of claiming a change, to be shared by all signals of
-    the kind in ``cases`` cases. A pass shares none: the session passes only if every signal does, so it errs no more
-    often than the one that changed (R. L. Berger, "Multiparameter hypothesis testing and acceptance sampling",
-    Technometrics 24, 1982). ``noise`` knows how runs of unchanged code scatter, by case and signal.
-    """
-
-    wall_error: float = WALL_ERROR
-    device_error: float = DEVICE_ERROR
-    cases: int = 1
-    noise: Mapping[tuple[str, str], Noise] = {}
-
-
-def device_session_gate(
-    base: BaselineSignal,
-    now: Sequence[Signal],
-    error: float = DEVICE_ERROR,
-    noise: Noise = NO_NOISE,
-    shares: int = 1,
-) -> Outcome:
-    """Judge a device signal whose base was measured in the same session, by its pooled interval.
-
-    It claims a change with its share of ``error``, one of ``shares``, and passes with the whole.
-    """
-    runs = [signal.value for signal in now]
-    if not _positive(base, runs):
-        return Outcome("inconclusive", "a run's value is not above 0, so there is no ratio")
-    known = session_noise(base.name, base.runs, runs, noise)
-    claim, passing = (pooled_interval(base.runs, runs, 1 - rate, known) for rate in (error / shares, error))
-    if claim is None or passing is None:
-        return Outcome("inconclusive", "one run a side, and no earlier one to tell how runs scatter: take two")
-    floor = DEVICE_FLOORS_ONE_SESSION.get(base.name, DEVICE_FLOOR_ONE_SESSION)
-    found = _by_interval(base, claim, passing, floor, DEVICE_FLOOR)
-    return found._replace(message=f"{found.message}; more runs narrow it") if found.verdict == "inconclusive" else found
-
-
-def session_noise(name: str, base: Sequence[float], now: Sequence[float], noise: Noise) -> Noise:
-    """Return what to pool with these runs: ``noise``, or the bound of the signal if there is one and it is larger.
-
-    Nothing, where the runs scatter so much more that both cannot be of one machine (an F test of the variances).
-    """
-    bound = DEVICE_SDS_ONE_SESSION.get(name, 0.0) ** 2
-    if noise.degrees and noise.variance < bound:
-        noise = Noise(bound, DEGREES_OF_A_BOUND)
-    own = spread_of(base, now)
-    return NO_NOISE if exceeds(own, noise, contradiction_level(own.degrees)) else noise
-
-
-def contradiction_level(degrees: int) -> float:
-    """Return the level of the F test by which runs of so many degrees of freedom contradict what is known."""
-    return CONTRADICTED_BY_FEW if degrees <= FEW_DEGREES else CONTRADICTED
-
-
-def wall_session_gate(
-    base: BaselineSignal, now: Sequence[Signal], error: float = WALL_ERROR, shares: int = 1
-) -> Outcome:
-    """Judge a wall signal by the paired interval of its ratio and, where that claims a change, by sign flips too.
-
-    It claims a change with its share of ``error``, one of ``shares``, and passes with the whole.
-    """
-    runs = [signal.value for signal in now]
-    if min(len(base.runs), len(runs)) < 2 or not _positive(base, runs):
-        return Outcome("inconclusive", _no_interval(base, now))
-    claim, passing = (paired_interval(base.runs, runs, 1 - rate) for rate in (error / shares, error))
-    changes = log_changes(base.runs, runs)
-    tolerance = WALL_TOLERANCES.get(base.name, WALL_TOLERANCE)
-    found = _by_interval(base, claim, passing, WALL_FLOOR_ONE_SESSION, tolerance)
-    if found.verdict in ("regressed", "improved") and not _flips_prove(changes, claim.ratio > 1, error / shares):
-        found = _by_interval(base, claim, passing, math.inf, tolerance)
-    if found.verdict != "inconclusive":
-        return found
-    boundary = math.log1p(tolerance) * _sign(base.direction)
-    further = further_pairs(changes, boundary, 1 - error)
-    return found._replace(message=f"{found.message}; {_further(further, 'pair')}")
-
-
-def more_pairs_may_tell(row: SignalVerdict) -> bool:
-    """Return whether a session should go on for this signal: a wall signal that is undecided, or may have improved.
-
-    A pass that leaves open a gain as large as the tolerance is such: a session that stopped there, as early as it can,
-    would never find one.
-    """
-    if row.kind != "wall" or row.verdict not in ("inconclusive", "pass") or row.interval is None:
-        return row.kind == "wall" and row.verdict == "inconclusive"
-    low, high = row.interval
-    best = low if row.direction == "lower" else 1 / high
-    return row.verdict == "inconclusive" or best < 1 / (1 + WALL_TOLERANCES.get(row.signal, WALL_TOLERANCE))
-
-
-def _flips_prove(changes: Sequence[float], above: bool, error: float) -> bool:
-    """Return whether a change, up or down, is proven whatever the noise: a t interval trusts that it is normal."""
-    boundary = math.log1p(WALL_FLOOR_ONE_SESSION) * (1 if above else -1)
-    return sign_flip_p(changes, boundary, above=above) <= error / 2
-
-
-def _by_interval(
-    base: BaselineSignal, claim: RatioInterval, passing: RatioInterval, floor: float, tolerance: float
-) -> Outcome:
-    """Return what the intervals prove: a change beyond ``floor``, or that none for the worse reaches ``tolerance``."""
-    # Turned so that above 1 is worse.
-    worse, most = ((i if base.direction == "lower" else i.inverse()) for i in (claim, passing))
-    verdict: Verdict = "inconclusive"
-    if worse.low > 1 + floor:
-        verdict = "regressed"
-    elif worse.high < 1 / (1 + floor):
-        verdict = "improved"
-    elif most.high < 1 + tolerance:
-        verdict = "pass"
-    shown = passing if verdict == "pass" else claim
-    told = f"{_percent(shown.ratio - 1)}, interval {interval_text(shown)}, tolerance {100 * tolerance:g} %"
-    return Outcome(verdict, told, interval=shown)
-
-
-def _positive(base: BaselineSignal, runs: Sequence[float]) -> bool:
+def all_positive(base: BaselineSignal, runs: Sequence[float]) -> bool:
+    """Return whether every run has a value of which a ratio can be taken."""
     return min(*base.runs, *runs) > 0
 
 
@@ -302,11 +167,11 @@ def wall_gate(base: BaselineSignal, now: Sequence[Signal]) -> Outcome:
     """Judge a wall signal by the interval of its ratio over runs; what that does not settle is inconclusive."""
     interval = _interval(base, now)
     if interval is None:
-        return Outcome("inconclusive", _no_interval(base, now))
+        return Outcome("inconclusive", no_interval(base, now))
     tolerance = WALL_TOLERANCES.get(base.name, WALL_TOLERANCE)
     # Turned so that above 1 is worse.
     worse = interval if base.direction == "lower" else interval.inverse()
-    text = f"{_percent(interval.ratio - 1)}, interval {interval_text(interval)}, tolerance {100 * tolerance:.0f} %"
+    text = f"{percent(interval.ratio - 1)}, interval {interval_text(interval)}, tolerance {100 * tolerance:.0f} %"
     if worse.low > 1 + tolerance:
         return Outcome("regressed", text, interval=interval)
     if worse.high < 1 - tolerance:
@@ -342,7 +207,7 @@ def plain(value: float) -> str:
 
 def interval_text(interval: tuple[float, ...]) -> str:
     """Return the two ends of the interval of a ratio as changes, ``+1.2 % to +3.4 %``."""
-    return f"{_percent(interval[-2] - 1)} to {_percent(interval[-1] - 1)}"
+    return f"{percent(interval[-2] - 1)} to {percent(interval[-1] - 1)}"
 
 
 def _value(part: Part | None) -> float:
@@ -371,13 +236,14 @@ def _unattributed(value: float, parts: Sequence[Part]) -> bool:
     return not parts and value != 0
 
 
-def _sign(direction: Direction) -> int:
+def sign(direction: Direction) -> int:
+    """Return what turns a value so that more is worse: -1 for a rate, else 1."""
     return 1 if direction == "lower" else -1
 
 
 def _worsening(base: BaselineSignal, value: float) -> float:
     """Return the relative change, above 0 where worse; infinite where the baseline is 0 and the value is not."""
-    change = _sign(base.direction) * (value - base.value)
+    change = sign(base.direction) * (value - base.value)
     return change / abs(base.value) if base.value else change * float("inf") if change else 0.0
 
 
@@ -403,7 +269,7 @@ def _moved(base: BaselineSignal, value: float) -> str:
 
 
 def _share(base: BaselineSignal, value: float) -> str:
-    return _percent(value / base.value - 1) if base.value else f"0 -> {plain(value)}"
+    return percent(value / base.value - 1) if base.value else f"0 -> {plain(value)}"
 
 
 def _with_parts(head: str, parts: list[PartChange]) -> str:
@@ -422,7 +288,8 @@ def _at(where: Sequence[str]) -> str:
     return f" at {listed}" if where else ""
 
 
-def _percent(fraction: float) -> str:
+def percent(fraction: float) -> str:
+    """Return a change with its sign, ``+1.20 %``."""
     # What few runs leave open may be astronomical.
     return f"{100 * fraction:+.2f} %" if fraction < LARGEST_SHOWN else f"over +{100 * LARGEST_SHOWN:.0f} %"
 
@@ -439,7 +306,8 @@ def _interval(base: BaselineSignal, now: Sequence[Signal]) -> RatioInterval | No
     return ratio_interval(base.runs, runs)
 
 
-def _no_interval(base: BaselineSignal, now: Sequence[Signal]) -> str:
+def no_interval(base: BaselineSignal, now: Sequence[Signal]) -> str:
+    """Return why these runs give no interval of a ratio."""
     if min(len(base.runs), len(now)) < 2:
         return f"an interval needs 2 runs a side; there are {len(base.runs)} in the baseline and {len(now)} now"
     return "a run's value is not above 0, so there is no ratio"
@@ -450,10 +318,11 @@ def _to_settle(base: BaselineSignal, now: Sequence[Signal], tolerance: float) ->
     runs = further_runs(base.runs, [signal.value for signal in now], boundary)
     if runs is None:
         return "more runs alone will not settle it: approve a baseline of more runs, or use a quieter machine"
-    return _further(runs, "run")
+    return further_text(runs, "run")
 
 
-def _further(number: int | None, noun: str) -> str:
+def further_text(number: int | None, noun: str) -> str:
+    """Return how many more runs or pairs would settle an answer; None stands for too many."""
     if number is None:
         return f"more than {MOST_FURTHER_RUNS} {noun}s would be needed: use a quieter machine"
     return f"about {number} more {noun}{'' if number == 1 else 's'} would settle it"

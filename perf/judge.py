@@ -11,22 +11,11 @@ from typing import NamedTuple
 from perf.baselines import FOLDER, STORED, Baseline, BaselineSignal, find_baseline
 from perf.environment import Environment
 from perf.errors import error_line
-from perf.gates import (
-    DEVICE_ERROR,
-    FRAMES_FAILED,
-    GATES,
-    Gate,
-    OneSession,
-    Outcome,
-    compile_gate,
-    device_gate,
-    device_session_gate,
-    plain,
-    wall_session_gate,
-)
+from perf.gates import DEVICE_ERROR, FRAMES_FAILED, GATES, Gate, Outcome, compile_gate, device_gate, plain
 from perf.matrix import MATRIX, KnownFailure, known_failure, matcher, pins_for
 from perf.pool import by_case, by_signal, common_environment, host, made_with, pooled
 from perf.record import TIMED, Kind, Record, Signal
+from perf.session_gates import OneSession, device_session_gate, wall_session_gate
 from perf.stats import NO_NOISE
 from perf.verdicts import (
     WHOLE_CASE,

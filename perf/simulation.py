@@ -2,7 +2,7 @@
 
 The false-alarm rate and the power of looks, shared error rates and gates together follow from no formula once noise is
 not normal, so sessions are drawn and judged. Each decision is that of the gate itself: numpy settles the sessions whose
-t interval lies clear of every boundary, and all others go through :mod:`perf.gates` one by one.
+t interval lies clear of every boundary, and all others go through :mod:`perf.session_gates` one by one.
 """
 
 from __future__ import annotations
@@ -15,22 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perf.baselines import BaselineSignal
-from perf.gates import (
-    DEVICE_ERROR,
-    DEVICE_FLOOR,
+from perf.gates import DEVICE_ERROR, DEVICE_FLOOR, WALL_ERROR, WALL_TOLERANCE, Outcome
+from perf.record import Kind, Signal
+from perf.sequential import first_is_base, looks
+from perf.session_gates import (
     DEVICE_FLOOR_ONE_SESSION,
     DEVICE_FLOORS_ONE_SESSION,
-    WALL_ERROR,
     WALL_FLOOR_ONE_SESSION,
-    WALL_TOLERANCE,
-    Outcome,
     contradiction_level,
     device_session_gate,
     session_noise,
     wall_session_gate,
 )
-from perf.record import Kind, Signal
-from perf.sequential import first_is_base, looks
 from perf.stats import NO_NOISE, Noise, exceeds, least_excess, t_quantile
 from perf.verdicts import SEVERITY
 
@@ -152,7 +148,7 @@ REGRESSED, IMPROVED, INCONCLUSIVE, PASS = (
 
 
 def wall_ranks(base: Floats, head: Floats, error: float, shares: int = 1) -> Ranks:
-    """Return the verdict of :func:`perf.gates.wall_session_gate` on each row, pairs of log run values side by side.
+    """Return the verdict of :func:`perf.session_gates.wall_session_gate` on each row, pairs of log run values side by side.
 
     Sign flips, and so the gate itself, are asked only where the t interval claims a change or touches a boundary: all
     else they cannot turn into a claim.
@@ -164,7 +160,7 @@ def wall_ranks(base: Floats, head: Floats, error: float, shares: int = 1) -> Ran
 
 
 def more_pairs_may_tell(ranks: Ranks, base: Floats, head: Floats, error: float) -> Booleans:
-    """Return the answer of :func:`perf.gates.more_pairs_may_tell` for each row, to a rounding."""
+    """Return the answer of :func:`perf.session_gates.more_pairs_may_tell` for each row, to a rounding."""
     best = _paired(base, head, error).low
     going_on: Booleans = (ranks == INCONCLUSIVE) | ((ranks == PASS) & (best < -math.log1p(WALL_TOLERANCE)))
     return going_on
@@ -178,7 +174,7 @@ def device_ranks(
     shares: int = 1,
     name: str = "gpu_busy",
 ) -> Ranks:
-    """Return the verdict of :func:`perf.gates.device_session_gate` on each row of log run values."""
+    """Return the verdict of :func:`perf.session_gates.device_session_gate` on each row of log run values."""
     floor = DEVICE_FLOORS_ONE_SESSION.get(name, DEVICE_FLOOR_ONE_SESSION)
     contradicted = _contradicted(base, head, prior, name)
     ranks, asked = np.full(len(base), INCONCLUSIVE), np.zeros(len(base), dtype=np.bool_)
@@ -205,7 +201,7 @@ class _Intervals(NamedTuple):
 
 
 def _ranks(claim: _Intervals, passing: _Intervals, floor: float, tolerance: float) -> Ranks:
-    """As ``perf.gates._by_interval``, of signals of which less is better."""
+    """As ``perf.session_gates._by_interval``, of signals of which less is better."""
     ranks = np.where(passing.high < math.log1p(tolerance), PASS, INCONCLUSIVE)
     ranks = np.where(claim.high < -math.log1p(floor), IMPROVED, ranks)
     return np.where(claim.low > math.log1p(floor), REGRESSED, ranks)
@@ -247,7 +243,7 @@ def _spreads(base: Floats, head: Floats) -> tuple[Floats, int]:
 
 
 def _contradicted(base: Floats, head: Floats, prior: Noise, name: str) -> Booleans:
-    """Return where :func:`perf.gates.session_noise` gives up the prior."""
+    """Return where :func:`perf.session_gates.session_noise` gives up the prior."""
     known = session_noise(name, [1.0], [1.0], prior)
     variance, own = _spreads(base, head)
     level = contradiction_level(own)

@@ -19,9 +19,9 @@ from factories import (
 
 from perf.baselines import write_baseline
 from perf.compare import MANIFEST, compare, known_noise, of_one_session, sides, usable_pairs
-from perf.gates import OneSession
 from perf.judge import Options
 from perf.record import Record
+from perf.session_gates import OneSession
 from perf.stats import NO_NOISE, noise_of
 from perf.verdicts import SignalVerdict, Verdict
 

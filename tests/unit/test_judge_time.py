@@ -12,9 +12,9 @@ from factories import CPU_EAGER, a_baseline, a_record, proof
 
 from perf.baselines import Baseline, read_baseline
 from perf.compare import compare
-from perf.gates import OneSession
 from perf.judge import Options, judge
 from perf.record import Record, Signal
+from perf.session_gates import OneSession
 from perf.suites import catalogue
 from perf.verdicts import EXIT_CODES
 

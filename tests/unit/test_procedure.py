@@ -15,23 +15,17 @@ from scipy.special import gammaln
 
 from perf.baselines import BaselineSignal
 from perf.compare import compare
-from perf.gates import (
-    DEVICE_ERROR,
-    DEVICE_SDS_ONE_SESSION,
-    WALL_ERROR,
-    OneSession,
-    Outcome,
-    device_gate,
-    device_session_gate,
-    more_pairs_may_tell,
-    strict_gate,
-    volume_gate,
-    wall_gate,
-    wall_session_gate,
-)
+from perf.gates import DEVICE_ERROR, WALL_ERROR, Outcome, device_gate, strict_gate, volume_gate, wall_gate
 from perf.judge import Options
 from perf.record import Direction, Kind, Signal
 from perf.sequential import Look, looks
+from perf.session_gates import (
+    DEVICE_SDS_ONE_SESSION,
+    OneSession,
+    device_session_gate,
+    more_pairs_may_tell,
+    wall_session_gate,
+)
 from perf.simulation import (
     IMPROVED,
     INCONCLUSIVE,
