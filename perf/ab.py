@@ -224,7 +224,9 @@ def judge_look(experiment: Experiment, case: Case, look: Look) -> list[CaseVerdi
     session = OneSession(
         wall_error=2 * look.level, cases=len(experiment.cases), noise=known_noise(head, experiment.baselines)
     )
-    options = Options(gate=frozenset(experiment.manifest.gate), one_session=session)
+    options = Options(
+        gate=frozenset(experiment.manifest.gate), records_path=experiment.folder / HEAD, one_session=session
+    )
     return compare(base, head, options).cases
 
 

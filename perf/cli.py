@@ -199,7 +199,7 @@ def _compare(options: argparse.Namespace) -> int:
     which = Narrowing(device=options.device, torch_minor=options.torch)
     before, after = (list(take(side, which).values()) for side in (base, head))
     together = OneSession(noise=known_noise(after, options.baselines)) if of_one_session(base, head) else None
-    judgement = compare(before, after, Options(gate=options.gate, one_session=together))
+    judgement = compare(before, after, Options(gate=options.gate, records_path=head, one_session=together))
     return _tell(options, judgement, after, head)
 
 

@@ -59,8 +59,7 @@ def compare(base: Sequence[Record], head: Sequence[Record], options: Options) ->
         kept += now
         if earlier:
             baselines[case_id] = unapproved(earlier)
-    # Nothing of a comparison becomes a baseline by itself.
-    found = judge(kept, baselines, expected=list(before), options=options._replace(records_path=None))
+    found = judge(kept, baselines, expected=list(before), options=options)
     return found.model_copy(update={"cases": [_with_failed_base(case, before) for case in found.cases]})
 
 

@@ -39,7 +39,7 @@ PYTHON_SIGNALS = frozenset({"python_calls", "c_calls"})
 
 
 class Options(NamedTuple):
-    """How to judge: the kinds to gate, and where the records lie; None where they make no baseline.
+    """How to judge: the kinds to gate, and where the records lie.
 
     ``one_session``: both sides were measured in one session, so that intervals may be taken at their word.
     ``family``: how many signals of a kind share its error rate; :func:`judge` counts those of all cases.
@@ -47,7 +47,7 @@ class Options(NamedTuple):
     """
 
     gate: Collection[Kind] = GATED
-    records_path: Path | None = Path("RECORDS")
+    records_path: Path = Path("RECORDS")
     one_session: OneSession | None = None
     family: Mapping[Kind, int] = {}
     trust_wall: bool = False
@@ -242,8 +242,6 @@ class _Bench(NamedTuple):
         )
 
     def _refresh_command(self) -> str:
-        if self.options.records_path is None:
-            return ""
         records = shlex.quote(str(self.options.records_path))
         device = self.records[0].environment.device
         # The first baseline on a device is asked for by name, lest it be one by mistake.

@@ -148,7 +148,7 @@ REGRESSED, IMPROVED, INCONCLUSIVE, PASS = (
 
 
 def wall_ranks(base: Floats, head: Floats, error: float, shares: int = 1) -> Ranks:
-    """Return the verdict of :func:`perf.session_gates.wall_session_gate` on each row, pairs of log run values side by side.
+    """Return the verdict of :func:`perf.session_gates.wall_session_gate` on each row of pairs of log run values.
 
     Sign flips, and so the gate itself, are asked only where the t interval claims a change or touches a boundary: all
     else they cannot turn into a claim.

@@ -86,7 +86,7 @@ def test_a_slower_head_is_regressed_with_the_command_that_measures_it_again(benc
     [row] = [row for row in judgement.cases[0].signals if row.signal == "step_time"]
     assert (row.verdict, judgement.exit_code) == ("regressed", 1)
     assert row.reproduce == "rfdetr-perf ab --base 1.11.1 --head 1.11.2 --case nano-cpu-b2"
-    assert row.refresh == ""
+    assert row.refresh == f'rfdetr-perf refresh {bench.folder / "head"} --case nano-cpu-b2 --reason "..."'
 
 
 def test_a_noisy_machine_gets_all_pairs_and_then_how_many_more(bench: Bench) -> None:
