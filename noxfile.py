@@ -173,6 +173,9 @@ def ab_session(minor: str) -> Callable[[nox.Session], None]:
 
     def ab(session: nox.Session) -> None:
         base, head, rest = parse_ab(session.posargs)
+        differ = any(word.startswith(("--same", "--base-patch", "--head-patch")) for word in rest)
+        if base == head and not differ:
+            session.error(f"base and head are both rfdetr {base}: give --base or --head, a patch, or --same")
         beside = Path(f"{session.virtualenv.location}-base")
         pythons = [install(session, minor, base, folder=beside), install(session, minor, head)]
         told = ["--base", base, "--base-python", str(pythons[0]), "--head", head, "--head-python", str(pythons[1])]

@@ -7,26 +7,30 @@ finished are not repeated.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import hashlib
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field
 
 from perf.baselines import FOLDER
-from perf.case import Case
-from perf.compare import BASE, HEAD, MANIFEST, compare, known_noise, usable_pairs
+from perf.case import Case, find_case
+from perf.compare import BASE, HEAD, compare, judgement_of, known_noise, usable_pairs, warm_pairs
+from perf.errors import error_line
 from perf.gates import WALL_ERROR
-from perf.judge import Options
-from perf.launch import RunFailed, has_finished, run_in_fresh_process
-from perf.record import Kind, Record, explain, parse_json, read_records, write_model
-from perf.run_order import MINOR_VARIABLE, Order
+from perf.judge import GATED, Options
+from perf.launch import RunFailed, run_in_fresh_process
+from perf.record import Kind, Record, explain, parse_json, read_record, read_records, write_model
+from perf.run_order import MANIFEST, MINOR_VARIABLE, Order
 from perf.sequential import Look, first_is_base, least_pairs, looks
 from perf.session_gates import OneSession, more_pairs_may_tell
-from perf.verdicts import CaseVerdict, Judgement, exit_code, summarize, worst
+from perf.verdicts import CaseVerdict, Judgement, summarize
 
 SIDES: tuple[Literal["base"], Literal["head"]] = ("base", "head")
 # Enough for +5 % in 95 of 100 where run medians scatter by 1.7 % (tests/unit/test_procedure.py).
@@ -46,6 +50,8 @@ class Side(BaseModel):
     told: str
     python: Path
     patch: Path | None = None
+    # Of the patch's text: a session that goes on with another one would pool two heads.
+    patch_sha256: str = ""
 
 
 class Manifest(BaseModel):
@@ -98,15 +104,35 @@ def experiment_of(options: argparse.Namespace, tell: Callable[[str], None]) -> E
 
     cases = chosen_cases(options.case, lane_here(options.lane), options.suite)
     sides = [_side(getattr(options, s), getattr(options, f"{s}_python"), getattr(options, f"{s}_patch")) for s in SIDES]
+    if not options.same and (sides[0].python, sides[0].patch) == (sides[1].python, sides[1].patch):
+        msg = (
+            "base and head are the same Python and the same patch: give --base-python or --head-python of another "
+            "environment (nox -s ab-2.14 makes both), or --head-patch; or --same, to measure unchanged code"
+        )
+        raise ValueError(msg)
     gate = sorted(options.gate)
     enough = max(MOST_PAIRS, least_pairs(WALL_ERROR / 2, len(cases)))
     pairs = options.pairs or (enough if "wall" in gate else PAIRS_WITHOUT_WALL)
     manifest = Manifest(base=sides[0], head=sides[1], cases=[case.id for case in cases], pairs=pairs, gate=gate)
-    folder = options.records / (options.resume or f"ab-{new_name()}")
-    if options.resume and not (folder / MANIFEST).is_file():
+    folder = options.records / (f"ab-{new_name()}" if options.resume is None else options.resume)
+    if options.resume is not None and not (folder / MANIFEST).is_file():
         msg = f"--resume {options.resume}: no A/B session of that name in {options.records}"
         raise ValueError(msg)
-    return Experiment(manifest, cases, folder, tell, options.baselines, options.run_timeout)
+    least = least_pairs(WALL_ERROR / 2, len(cases))
+    if "wall" in gate and pairs < least:
+        tell(f"note: at most {pairs} pairs of runs prove no change of time, however large; it takes {least} or more")
+    return Experiment(manifest, cases, folder.resolve(), tell, options.baselines, options.run_timeout)
+
+
+def recorded(folder: Path, baselines: Path) -> Experiment:
+    """Return the A/B session whose records are in ``folder``, to be judged again.
+
+    Raises:
+        ValueError: as :func:`read_manifest`; or a case that no id of this suite names.
+    """
+    manifest = read_manifest(folder)
+    cases = [find_case(case_id) for case_id in manifest.cases]
+    return Experiment(manifest, cases, folder.resolve(), lambda _: None, baselines)
 
 
 def _side(told: str, python: Path | None, patch: Path | None) -> Side:
@@ -115,7 +141,13 @@ def _side(told: str, python: Path | None, patch: Path | None) -> Side:
             msg = f"{told}: {file}: no such file"
             raise ValueError(msg)
     # Not resolved: the interpreter of an environment is a link to that of the system.
-    return Side(told=told, python=(python or Path(sys.executable)).absolute(), patch=patch and patch.absolute())
+    return side_of(told, (python or Path(sys.executable)).absolute(), patch and patch.absolute())
+
+
+def side_of(told: str, python: Path, patch: Path | None = None) -> Side:
+    """Return a side with what identifies its patch."""
+    digest = hashlib.sha256(patch.read_bytes()).hexdigest() if patch else ""
+    return Side(told=told, python=python, patch=patch, patch_sha256=digest)
 
 
 def begin(experiment: Experiment) -> None:
@@ -152,45 +184,86 @@ def measure(experiment: Experiment) -> Judgement:
     """Measure every case until its answer is clear or its pairs are spent, and return the judgement.
 
     Raises:
-        ValueError: as :func:`begin`; or runs of one side that cannot be pooled, as when its rfdetr was changed.
+        ValueError: as :func:`begin`; a baseline that cannot be used; or runs of one side that cannot be pooled, as when
+            its rfdetr was changed; or another process measures this session.
     """
-    begin(experiment)
-    found = [verdict for case in experiment.cases for verdict in _measure_case(experiment, case)]
-    cases = [_reproducible(case, experiment.manifest) for case in found]
-    return Judgement(cases=cases, exit_code=exit_code(worst(c.verdict for c in cases)), summary=summarize(cases))
+    experiment.folder.mkdir(parents=True, exist_ok=True)
+    with _alone(experiment.folder):
+        begin(experiment)
+        return _answers(experiment, measure_pairs)
+
+
+def measure_all(experiment: Experiment) -> None:
+    """Measure all pairs of every case, whatever the looks at them would say.
+
+    Raises:
+        ValueError: as :func:`measure`.
+    """
+    experiment.folder.mkdir(parents=True, exist_ok=True)
+    with _alone(experiment.folder):
+        begin(experiment)
+        for case in experiment.cases:
+            measure_pairs(experiment, case, experiment.manifest.pairs)
+
+
+def judge_again(experiment: Experiment) -> Judgement:
+    """Return the judgement of the records there are, look by look as they were looked at; measures nothing.
+
+    Raises:
+        ValueError: as :func:`measure`.
+    """
+    return _answers(experiment, lambda *_: None)
+
+
+Measuring = Callable[[Experiment, Case, int], None]
+
+
+def _answers(experiment: Experiment, measuring: Measuring) -> Judgement:
+    found = [verdict for case in experiment.cases for verdict in answer(experiment, case, measuring)[1]]
+    return judgement_of([_reproducible(case, experiment.manifest) for case in found])
+
+
+def answer(experiment: Experiment, case: Case, measuring: Measuring) -> tuple[Look, list[CaseVerdict]]:
+    """Return the look that answers a case, or the last, and the verdict then; before each look is ``measuring``."""
+    for number, look in enumerate(experiment.looks, 1):
+        measuring(experiment, case, look.pairs)
+        found = judge_look(experiment, case, look)
+        experiment.tell(f"{case.id}, look {number} of {len(experiment.looks)}: {_answer(found)}")
+        if not _open(found):
+            break
+    return look, found
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the session's lock: two processes would write the records of the same runs."""
+    try:
+        with FileLock(folder / "ab.lock", blocking=False):
+            yield
+    except Timeout as error:
+        msg = f"{folder}: another process measures this session; wait for it, or start a new one"
+        raise ValueError(msg) from error
 
 
 def _reproducible(case: CaseVerdict, manifest: Manifest) -> CaseVerdict:
     """Return the verdict with the command that measures both sides again."""
     minor = os.environ.get(MINOR_VARIABLE)
-    start = f"nox -s ab-{minor} --" if minor else "rfdetr-perf ab"
-    told = [f"--{name} {shlex.quote(side.told)}" for name, side in ((BASE, manifest.base), (HEAD, manifest.head))]
-    patches = [
-        f"--{name}-patch {shlex.quote(str(side.patch))}"
-        for name, side in ((BASE, manifest.base), (HEAD, manifest.head))
-        if side.patch
-    ]
-    command = " ".join([start, *told, *patches, f"--case {case.case_id}"])
-    rows = [row.model_copy(update={"reproduce": command}) for row in case.signals]
+    words = [f"nox -s ab-{minor} --" if minor else "rfdetr-perf ab"]
+    for name, side in ((BASE, manifest.base), (HEAD, manifest.head)):
+        words.append(f"--{name} {shlex.quote(side.told)}")
+        words += [] if minor else [f"--{name}-python {shlex.quote(str(side.python))}"]
+        words += [f"--{name}-patch {shlex.quote(str(side.patch))}"] if side.patch else []
+    words += [f"--case {case.case_id}", f"--pairs {manifest.pairs}"]
+    words += [f"--gate {','.join(manifest.gate)}"] if set(manifest.gate) != GATED else []
+    rows = [row.model_copy(update={"reproduce": " ".join(words)}) for row in case.signals]
     return case.model_copy(update={"signals": rows})
-
-
-def _measure_case(experiment: Experiment, case: Case) -> list[CaseVerdict]:
-    found: list[CaseVerdict] = []
-    for number, look in enumerate(experiment.looks, 1):
-        measure_pairs(experiment, case, look.pairs)
-        found = judge_look(experiment, case, look)
-        experiment.tell(f"{case.id}, look {number} of {len(experiment.looks)}: {_answer(found)}")
-        if not _open(found):
-            break
-    return found
 
 
 def measure_pairs(experiment: Experiment, case: Case, wanted: int) -> None:
     """Measure pair after pair until ``wanted`` count, or a run fails."""
     for pair in range(wanted + MOST_COLD_PAIRS):
         base, head = (experiment.records(side, case) for side in (BASE, HEAD))
-        if len(usable_pairs(base, head)[0]) >= wanted:
+        if warm_pairs(base, head) >= wanted:
             return
         orders = [experiment.order(side, case, pair) for side in _turn(pair)]
         # Both, though the first may fail: what the other then does is half of the answer.
@@ -204,15 +277,31 @@ def _turn(pair: int) -> tuple[Literal["base", "head"], ...]:
 
 
 def _measure_run(order: Order, tell: Callable[[str], None], timeout: float) -> bool:
-    """Measure one run unless it was, and return whether it finished."""
-    if has_finished(order):
-        return True
+    """Measure one run unless it was, and return whether it finished.
+
+    A run that failed stays failed: to repeat it until it does not would hide what fails now and then.
+    """
+    what = f"{order.session}: {order.case.id} run {order.run}"
+    if (before := _earlier(order)) is not None:
+        if before.status != "finished":
+            tell(f"{what} failed before: {error_line(before.error or '')}; a new session measures it again")
+        return before.status == "finished"
     try:
         run_in_fresh_process(order, lambda line: tell(f"{order.session}: {line}"), timeout)
     except RunFailed as failure:
-        tell(f"{order.session}: {order.case.id} run {order.run} failed: {failure}")
+        tell(f"{what} failed: {failure}")
         return False
     return True
+
+
+def _earlier(order: Order) -> Record | None:
+    """Return the record of a run that has ended by itself; None for none, and for one that was interrupted."""
+    try:
+        record = read_record(order.record_path)
+    except (OSError, ValueError):  # none, or half a one
+        return None
+    interrupted = record.status == "running" or "KeyboardInterrupt" in error_line(record.error or "")
+    return None if interrupted else record
 
 
 def judge_look(experiment: Experiment, case: Case, look: Look) -> list[CaseVerdict]:
@@ -221,13 +310,12 @@ def judge_look(experiment: Experiment, case: Case, look: Look) -> list[CaseVerdi
     # No further than this look, though an interrupted session may have gone on.
     beyond = {record.run for record in usable_pairs(base, head)[0][look.pairs :]}
     base, head = ([record for record in side if record.run not in beyond] for side in (base, head))
-    session = OneSession(
-        wall_error=2 * look.level, cases=len(experiment.cases), noise=known_noise(head, experiment.baselines)
-    )
+    noise = known_noise(head, experiment.baselines) if "device" in experiment.manifest.gate else {}
+    session = OneSession(wall_error=2 * look.level, cases=len(experiment.cases), noise=noise)
     options = Options(
         gate=frozenset(experiment.manifest.gate), records_path=experiment.folder / HEAD, one_session=session
     )
-    return compare(base, head, options).cases
+    return compare(base, head, options, expected=[case.id]).cases
 
 
 def _open(cases: Sequence[CaseVerdict]) -> bool:

@@ -12,14 +12,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from perf.ab import Experiment, Manifest, Side, begin, judge_look, measure_pairs
+from perf.ab import Experiment, Manifest, answer, measure_all, side_of
 from perf.case import Case
-from perf.compare import BASE, HEAD, usable_pairs
+from perf.compare import BASE, HEAD, usable_pairs, warm_pairs
 from perf.environment import Environment
 from perf.judge import GATED
 from perf.pool import by_signal
 from perf.record import TIMED, Record, Signal, write_atomically
-from perf.session_gates import more_pairs_may_tell
 from perf.stats import log_changes, noise_of
 from perf.verdicts import CaseVerdict
 
@@ -98,28 +97,26 @@ def calibrate(plan: Plan) -> Calibration:
 def _experiment(plan: Plan, case: Case, percent: float, patch: Path | None) -> Experiment:
     name = "unchanged" if patch is None else f"plus-{percent:g}"
     manifest = Manifest(
-        base=Side(told="this rfdetr", python=plan.python),
-        head=Side(told=f"the same, {name}", python=plan.python, patch=patch),
+        base=side_of("this rfdetr", plan.python),
+        head=side_of(f"the same, {name}", plan.python, patch),
         cases=[case.id],
         pairs=plan.pairs,
         gate=sorted(GATED),
     )
-    return Experiment(manifest, [case], plan.folder / case.id / name, plan.tell, plan.baselines, plan.timeout)
+    return Experiment(
+        manifest, [case], (plan.folder / case.id / name).resolve(), plan.tell, plan.baselines, plan.timeout
+    )
 
 
 def _trial(experiment: Experiment, case: Case, percent: float) -> Trial:
     """Measure all pairs, and say what the looks at them would have: the first clear answer stands."""
-    begin(experiment)
-    measure_pairs(experiment, case, experiment.manifest.pairs)
-    for look in experiment.looks:
-        found = judge_look(experiment, case, look)
-        if not found or found[0].verdict in ("failed", "not-compiled"):
-            msg = f"{case.id}: no calibration, since a run failed: see {experiment.folder}"
-            raise ValueError(msg)
-        trial = Trial(case, percent, look.pairs, found[0])
-        if not any(map(more_pairs_may_tell, found[0].signals)):
-            break
-    return trial
+    measure_all(experiment)
+    pairs, asked = warm_pairs(*(experiment.records(side, case) for side in (BASE, HEAD))), experiment.manifest.pairs
+    if pairs < asked:
+        msg = f"{case.id}: no calibration, since a run failed: {pairs} of {asked} pairs; see {experiment.folder}"
+        raise ValueError(msg)
+    look, [verdict] = answer(experiment, case, lambda *_: None)
+    return Trial(case, percent, look.pairs, verdict)
 
 
 def _scatter(base: Sequence[Record], head: Sequence[Record], case: Case) -> list[Scatter]:

@@ -23,7 +23,6 @@ from perf.pool import by_case
 from perf.record import Record
 from perf.record_files import Narrowing, reject, take
 from perf.refresh import Refresh, Request, refresh, refusal
-from perf.session_gates import OneSession
 from perf.suites import LANES, SUITES, suite
 from perf.verdicts import EXIT_BAD_INPUT, Judgement
 
@@ -116,6 +115,7 @@ def _add_ab(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{side}", default=side, metavar="TEXT", help=f"what to call the {side} in the report")
         parser.add_argument(f"--{side}-python", type=Path, metavar="FILE", help="its interpreter; default: this one")
         parser.add_argument(f"--{side}-patch", type=Path, metavar="FILE", help="Python file to import before rfdetr")
+    parser.add_argument("--same", action="store_true", help="allow both sides to be the same, to see what noise does")
     parser.add_argument("--case", action="append", default=[], metavar="ID", help="default: the main suite's")
     parser.add_argument("--lane", choices=("auto", *LANES), default="auto")
     parser.add_argument("--suite", choices=SUITES, default=SUITES[0])
@@ -193,14 +193,26 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from perf.compare import compare, known_noise, of_one_session, sides
+    from perf.ab import judge_again, recorded
+    from perf.compare import compare, session_of, sides
 
     base, head = sides(options.base, options.head)
+    session = session_of(base, head)
     which = Narrowing(device=options.device, torch_minor=options.torch)
     before, after = (list(take(side, which).values()) for side in (base, head))
-    together = OneSession(noise=known_noise(after, options.baselines)) if of_one_session(base, head) else None
-    judgement = compare(before, after, Options(gate=options.gate, records_path=head, one_session=together))
+    if session:
+        judgement = judge_again(recorded(session, options.baselines))
+        _say_sides(before, after)
+    else:
+        judgement = compare(before, after, Options(gate=options.gate, records_path=head))
     return _tell(options, judgement, after, head)
+
+
+def _say_sides(base: Sequence[Record], head: Sequence[Record]) -> None:
+    """Say on stderr which rfdetr each side really was."""
+    for name, records in (("base", base), ("head", head)):
+        found = {f"rfdetr {r.environment.rfdetr} ({r.environment.rfdetr_source})": None for r in records}
+        print(f"{name}: {', '.join(found) or 'no record'}", file=sys.stderr)
 
 
 def _ab(options: argparse.Namespace) -> int:
@@ -209,10 +221,9 @@ def _ab(options: argparse.Namespace) -> int:
     experiment = experiment_of(options, lambda line: print(line, file=sys.stderr, flush=True))
     with _resumable(experiment.folder.name):
         judgement = measure(experiment)
-    heads = [record for case in experiment.cases for record in experiment.records("head", case)]
-    if not options.json:
-        _say(f"base: {experiment.manifest.base.told}; head: {experiment.manifest.head.told}\n")
-    code = _tell(options, judgement, heads, experiment.folder)
+    before, after = ([r for case in experiment.cases for r in experiment.records(s, case)] for s in ("base", "head"))
+    _say_sides(before, after)
+    code = _tell(options, judgement, after, experiment.folder)
     print(f"records: {experiment.folder}", file=sys.stderr)
     return code
 
@@ -223,7 +234,10 @@ def _calibrate(options: argparse.Namespace) -> int:
     from perf.report.calibration import document
     from perf.session import chosen_cases, lane_here, new_name
 
-    session = options.resume or f"calibrate-{new_name()}"
+    session = f"calibrate-{new_name()}" if options.resume is None else options.resume
+    if options.resume is not None and not (options.resume and (options.records / session).is_dir()):
+        msg = f"--resume {session}: no such session in {options.records}"
+        raise ValueError(msg)
     plan = Plan(
         cases=chosen_cases(options.case, lane_here(options.lane)),
         pairs=options.pairs,
@@ -327,7 +341,7 @@ def _write(folder: Path, done: Refresh, dry_run: bool) -> str:
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        msg = f"{text!r} is not a number of steps, 1 or more"
+        msg = f"{text!r} is not a whole number, 1 or more"
         raise argparse.ArgumentTypeError(msg)
     return int(text)
 

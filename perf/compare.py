@@ -6,21 +6,20 @@ time and memory are judged by intervals. Two sessions are judged as a session is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from perf.baselines import FOLDER, Baseline, find_baseline
-from perf.judge import Options, judge, last_line
+from perf.judge import Options, judge, last_line, not_compiled
 from perf.pool import by_case
 from perf.record import Record
 from perf.refresh import unapproved
+from perf.run_order import MANIFEST
 from perf.stats import Noise, noise_of
-from perf.verdicts import CaseVerdict, Judgement, SignalVerdict
+from perf.verdicts import CaseVerdict, Judgement, SignalVerdict, exit_code, summarize, worst
 
 # The sides of a session that interleaves them, and the names of their folders in it.
 BASE, HEAD = "base", "head"
-# Left by such a session in its folder; without it two folders are two sessions.
-MANIFEST = "ab.json"
 
 
 def sides(first: Path, second: Path | None) -> tuple[Path, Path]:
@@ -37,15 +36,19 @@ def sides(first: Path, second: Path | None) -> tuple[Path, Path]:
     return first / BASE, first / HEAD
 
 
-def of_one_session(base: Path, head: Path) -> bool:
-    """Return whether these folders are the two sides of one interleaved session."""
+def session_of(base: Path, head: Path) -> Path | None:
+    """Return the folder of the interleaved session whose sides these are; None where they are no such sides."""
     base, head = base.resolve(), head.resolve()
-    session = base.parent
-    return session == head.parent and (session / MANIFEST).is_file() and {base.name, head.name} == {BASE, HEAD}
+    same = base.parent == head.parent and (base.name, head.name) == (BASE, HEAD)
+    return base.parent if same and (base.parent / MANIFEST).is_file() else None
 
 
-def compare(base: Sequence[Record], head: Sequence[Record], options: Options) -> Judgement:
-    """Judge the runs of ``head`` against those of ``base``, case by case; a case that one side lacks is a verdict.
+def compare(
+    base: Sequence[Record], head: Sequence[Record], options: Options, expected: Collection[str] = ()
+) -> Judgement:
+    """Judge the runs of ``head`` against those of ``base``, case by case.
+
+    A case that one side lacks is a verdict, and so is one of the ``expected`` that both lack.
 
     Raises:
         ValueError: runs of one side that cannot be pooled; names both.
@@ -57,39 +60,64 @@ def compare(base: Sequence[Record], head: Sequence[Record], options: Options) ->
         earlier = [record for record in before.get(case_id, []) if record.status == "finished"]
         earlier, now = usable_pairs(earlier, runs) if options.one_session and earlier else (earlier, runs)
         kept += now
-        if earlier:
+        if earlier and not not_compiled(earlier):
             baselines[case_id] = unapproved(earlier)
-    found = judge(kept, baselines, expected=list(before), options=options)
-    return found.model_copy(update={"cases": [_with_failed_base(case, before) for case in found.cases]})
+    found = judge(kept, baselines, expected=list(dict.fromkeys([*before, *expected])), options=options)
+    return judgement_of([_with_base(case, before.get(case.case_id, [])) for case in found.cases])
 
 
-def _with_failed_base(case: CaseVerdict, base: Mapping[str, Sequence[Record]]) -> CaseVerdict:
-    """Return the verdict with a row for what the base failed with, where that is why nothing can be compared."""
-    runs = base.get(case.case_id, [])
-    if not runs or any(run.status == "finished" for run in runs):
+def judgement_of(cases: Sequence[CaseVerdict]) -> Judgement:
+    """Return the judgement that these verdicts make."""
+    code = exit_code(worst(case.verdict for case in cases))
+    return Judgement(cases=list(cases), exit_code=code, summary=summarize(cases))
+
+
+def _with_base(case: CaseVerdict, base: Sequence[Record]) -> CaseVerdict:
+    """Return the verdict with a row for what is wrong with the base, where something is: then it is no pass."""
+    failed = [run for run in base if run.status != "finished"]
+    finished = [run for run in base if run.status == "finished"]
+    told = ""
+    if not base:
+        told = "the base left no record of this case"
+    elif failed:
+        told = f"the base did not finish in run {failed[0].run}: {last_line(failed[0])}"
+    elif reason := not_compiled(finished):
+        told = f"the base did not compile: {reason}"
+    if not told:
         return case
     row = SignalVerdict(
         case_id=case.case_id,
         signal=BASE,
         kind="info",
-        verdict="no-baseline",
-        message=f"the base did not finish: {last_line(runs[0])}",
-        reproduce=runs[0].command,
+        verdict="inconclusive" if finished and failed else "no-baseline",
+        message=told,
+        reproduce=base[0].command if base else "",
     )
-    return case.model_copy(update={"signals": [row, *case.signals]})
+    rows = [row, *case.signals]
+    verdict = worst(row.verdict for row in rows) or case.verdict
+    return case.model_copy(update={"signals": rows, "verdict": verdict})
 
 
 def usable_pairs(base: Sequence[Record], head: Sequence[Record]) -> tuple[list[Record], list[Record]]:
     """Return the finished runs that both sides have, side by side, and with those of ``head`` all that failed.
 
-    Pairs in which a run compiled cold are left out, unless all are such: memory's peak is another while Inductor
-    compiles, and only one side of a pair may have had to.
+    Pairs in which a run compiled cold are left out: memory's peak is another while Inductor compiles, and only one
+    side of a pair may have had to. Where all are such, those of ``head`` are marked as not timed.
     """
     first, second = ({record.run: record for record in side if record.status == "finished"} for side in (base, head))
     failed = [record for record in head if record.status != "finished"]
     paired = sorted(set(first) & set(second))
-    warm = [run for run in paired if not (_is_cold(first[run]) or _is_cold(second[run]))] or paired
-    return [first[run] for run in warm], [*(second[run] for run in warm), *failed]
+    warm = [run for run in paired if not (_is_cold(first[run]) or _is_cold(second[run]))]
+    if warm or not paired:
+        return [first[run] for run in warm], [*(second[run] for run in warm), *failed]
+    untimed = [second[run].model_copy(update={"untimed": True}) for run in paired]
+    return [first[run] for run in paired], [*untimed, *failed]
+
+
+def warm_pairs(base: Sequence[Record], head: Sequence[Record]) -> int:
+    """Return how many pairs of runs count: finished on both sides, and neither compiled cold."""
+    pairs = zip(*usable_pairs(base, head), strict=False)
+    return sum(not (_is_cold(first) or _is_cold(second)) for first, second in pairs)
 
 
 def known_noise(head: Sequence[Record], baselines: Path = FOLDER) -> dict[tuple[str, str], Noise]:

@@ -301,6 +301,14 @@ def _known_failure(record: Record) -> KnownFailure | None:
     return known_failure(environment.torch_minor, record.case.compile, environment.rfdetr, record.case_id)
 
 
+def not_compiled(records: Sequence[Record]) -> str:
+    """Return why these finished runs of one compiled case prove nothing of compiled code; empty where they do."""
+    if not records[0].case.compile:
+        return ""
+    proof = compile_gate(by_signal(records), len(records), matcher(_known_failure(records[0])))
+    return proof[1].message.partition("\n")[0] if proof else ""
+
+
 def failed_run(record: Record) -> SignalVerdict:
     """Return the row of a run that did not finish: a pass where it failed exactly as is known of its torch minor."""
     known = _known_failure(record)

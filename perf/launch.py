@@ -95,12 +95,13 @@ def _exit_in_words(returncode: int) -> str:
 
 def command_line(order: Order) -> list[str]:
     """Return the command of the child: pytest on the single test that measures."""
-    benchmark = order.stem.with_suffix(".benchmark.json")
+    benchmark = order.stem.resolve().with_suffix(".benchmark.json")  # the child starts in the project's root
     options = ["-q", "-p", "no:cacheprovider", "-o", "filterwarnings=default", f"--benchmark-json={benchmark}"]
     patch = ["--patch", str(order.patch.resolve())] if order.patch else []
     flags = [f"--{name}" for name in ("untimed", "cold") if getattr(order, name)]
     told = ["--case", order.case.id, "--one-run", str(order.run), "--session", order.session]
-    records = ["--records", str(order.folder.resolve().parent)]
+    # A session may lie in a folder of its own: NAME/base.
+    records = ["--records", str(order.folder.resolve().parents[len(Path(order.session).parts) - 1])]
     python = str(order.python or sys.executable)
     return [python, "-m", "perf.child", str(ONE_RUN), *options, *told, *records, *patch, *flags]
 

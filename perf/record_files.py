@@ -12,6 +12,7 @@ from typing import NamedTuple
 from perf.case import find_case
 from perf.pool import pooling_key, run_name
 from perf.record import Record, read_files
+from perf.run_order import MANIFEST
 
 # The options that choose among the devices and the torch minors of a folder.
 PLACE = ("--device", "--torch")
@@ -34,6 +35,12 @@ def take(folder: Path, narrowing: Narrowing = Narrowing()) -> dict[Path, Record]
     """
     if not folder.exists():
         msg = f"{folder}: no such file or folder; run the suite first (nox -s perf-2.14)"
+        raise ValueError(msg)
+    if (folder / MANIFEST).is_file():
+        msg = (
+            f"{folder}: an A/B session, whose sides must not be pooled: rfdetr-perf compare {folder}, "
+            f"or give one side, {folder / 'head'}"
+        )
         raise ValueError(msg)
     files, problems = read_files(folder)
     taken: dict[Path, Record] = {}

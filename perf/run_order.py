@@ -13,6 +13,10 @@ from perf.case import Case
 MINOR_VARIABLE = "RFDETR_PERF_TORCH_MINOR"
 
 
+# Left by an A/B session in its folder, beside those of its two sides (perf.ab).
+MANIFEST = "ab.json"
+
+
 @dataclass(frozen=True)
 class Order:
     """What a run was told: which case, as which run of which session, and where its files go.

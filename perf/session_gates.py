@@ -22,6 +22,7 @@ from perf.gates import (
     sign,
 )
 from perf.record import Signal
+from perf.sequential import least_pairs
 from perf.stats import (
     NO_NOISE,
     Noise,
@@ -89,13 +90,14 @@ def device_session_gate(
 
 
 def session_noise(name: str, base: Sequence[float], now: Sequence[float], noise: Noise) -> Noise:
-    """Return what to pool with these runs: ``noise``, or the bound of the signal if there is one and it is larger.
+    """Return what to pool with these runs: ``noise``, or the bound of the signal where there is one and it is not less.
 
     Nothing, where the runs scatter so much more that both cannot be of one machine (an F test of the variances).
     """
-    bound = DEVICE_SDS_ONE_SESSION.get(name, 0.0) ** 2
-    if noise.degrees and noise.variance < bound:
-        noise = Noise(bound, DEGREES_OF_A_BOUND)
+    bound = Noise(DEVICE_SDS_ONE_SESSION.get(name, 0.0) ** 2, DEGREES_OF_A_BOUND)
+    # The few runs of a baseline that scatter a little more than the bound are no reason to drop it.
+    if noise.degrees and bound.variance and not exceeds(noise, bound, CONTRADICTED):
+        noise = bound
     own = spread_of(base, now)
     return NO_NOISE if exceeds(own, noise, contradiction_level(own.degrees)) else noise
 
@@ -125,6 +127,8 @@ def wall_session_gate(
         return found
     boundary = math.log1p(tolerance) * sign(base.direction)
     further = further_pairs(changes, boundary, 1 - error)
+    if further is not None and not claim.low <= 1 <= claim.high:  # a change, which fewer pairs cannot prove
+        further = max(further, least_pairs(error / 2, shares) - len(runs))
     return found._replace(message=f"{found.message}; {further_text(further, 'pair')}")
 
 

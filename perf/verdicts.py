@@ -168,7 +168,8 @@ def _reason(case: CaseVerdict) -> str:
     rows = [row for row in case.signals if row.verdict == case.verdict]
     # The literal's order is the order of trust: a strict count says most surely what happened.
     row = min(rows, key=lambda row: get_args(Kind).index(row.kind))
-    more = f" (and {len(rows) - 1} more signals)" if len(rows) > 1 else ""
+    others = len(rows) - 1
+    more = f" (and {others} more signal{'' if others == 1 else 's'})" if others else ""
     if row.verdict not in ("regressed", "improved") or not row.change:
         subject = "" if row.signal == WHOLE_CASE else f"{row.signal}: "
         return f"{subject}{_first_line(row.message)}{more}"

@@ -118,7 +118,7 @@ def _counts_claimed(verdict: CaseVerdict) -> list[SignalVerdict]:
 
 def _wall(signal: Scatter, pairs: int, sessions: int) -> str:
     sd = signal.paired or 0.0
-    most = max(pairs, 4)
+    most = max(pairs, 2)
     alarms = [_alarms(shape, sd, most, sessions) for shape in WALL_SHAPES]
     powers = [(f"+{_percent(s)}", simulate(NoiseShape("normal", sd), s, POWER_SESSIONS, most=most)) for s in SHIFTS]
     enough = _enough(sd)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 from factories import CPU_COMPILED, CPU_EAGER, a_record, a_signal, proof
+from filelock import FileLock
 
 from perf import ab
-from perf.ab import Experiment, Manifest, Side, begin, measure, read_manifest
+from perf.ab import Experiment, Manifest, begin, judge_again, measure, read_manifest, recorded, side_of
 from perf.case import Case
-from perf.compare import compare, of_one_session
-from perf.judge import GATED, Options
+from perf.judge import GATED
 from perf.launch import RunFailed
-from perf.record import Kind, read_records, write_record
+from perf.record import Kind, write_record
 from perf.run_order import Order
 
 # Milliseconds of one run of a side.
@@ -42,11 +42,11 @@ class Bench:
     def _run(self, order: Order, tell: Callable[[str], None], timeout: float) -> None:
         if len(self.runs) == self.stop_at:
             raise KeyboardInterrupt
-        self.runs.append(f"{order.session}{order.run}")
+        self.runs.append(f"{Path(order.session).name}{order.run}")
         time = self.times(order)
         signals = [a_signal("step_time", abs(time), "wall", "ms"), a_signal("aten_ops", 7, "count-volume")]
         if order.case.compile:
-            misses = 16 if (order.session, order.run) in self.cold_runs else 0
+            misses = 16 if (Path(order.session).name, order.run) in self.cold_runs else 0
             signals += [*proof(), a_signal("inductor_cache_misses", misses, "info")]
         status = "finished" if time > 0 else "failed"
         changes = {"session": order.session, "command": order.command, "status": status}
@@ -56,7 +56,7 @@ class Bench:
             raise RunFailed(str(record.error), record)
 
     def experiment(self, pairs: int = 10, *, case: Case = CPU_EAGER, gate: frozenset[Kind] = GATED) -> Experiment:
-        base, head = (Side(told=name, python=Path(sys.executable)) for name in ("1.11.1", "1.11.2"))
+        base, head = (side_of(name, Path(sys.executable)) for name in ("1.11.1", "1.11.2"))
         manifest = Manifest(base=base, head=head, cases=[case.id], pairs=pairs, gate=sorted(gate))
         return Experiment(manifest, [case], self.folder, self.told.append, baselines=self.folder / "baselines")
 
@@ -68,7 +68,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 def slower(factor: float) -> Times:
     jitter = (1, 1.001, 0.999, 1.002, 1, 0.998, 1, 1.001, 1, 0.999)
-    return lambda order: steady(order) * (factor * jitter[order.run] if order.session == "head" else 1)
+    return lambda order: steady(order) * (factor * jitter[order.run] if order.session.endswith("head") else 1)
 
 
 def test_runs_are_interleaved_abba_and_end_once_the_answer_is_clear(bench: Bench) -> None:
@@ -85,12 +85,16 @@ def test_a_slower_head_is_regressed_with_the_command_that_measures_it_again(benc
     judgement = measure(bench.experiment())
     [row] = [row for row in judgement.cases[0].signals if row.signal == "step_time"]
     assert (row.verdict, judgement.exit_code) == ("regressed", 1)
-    assert row.reproduce == "rfdetr-perf ab --base 1.11.1 --head 1.11.2 --case nano-cpu-b2"
+    python = sys.executable
+    assert row.reproduce == (
+        f"rfdetr-perf ab --base 1.11.1 --base-python {python} --head 1.11.2 --head-python {python} "
+        "--case nano-cpu-b2 --pairs 10"
+    )
     assert row.refresh == f'rfdetr-perf refresh {bench.folder / "head"} --case nano-cpu-b2 --reason "..."'
 
 
 def test_a_noisy_machine_gets_all_pairs_and_then_how_many_more(bench: Bench) -> None:
-    bench.times = lambda order: 100 + 37 * ((order.run * 7 + 3 * (order.session == "head")) % 5)
+    bench.times = lambda order: 100 + 37 * ((order.run * 7 + 3 * (order.session.endswith("head"))) % 5)
     judgement = measure(bench.experiment())
     assert len(bench.runs) == 20
     assert judgement.exit_code == 3
@@ -140,7 +144,7 @@ def test_a_manifest_that_cannot_be_read_is_named(bench: Bench) -> None:
 
 
 def test_a_head_that_fails_ends_the_case_at_once(bench: Bench) -> None:
-    bench.times = lambda order: -1 if order.session == "head" else 100
+    bench.times = lambda order: -1 if order.session.endswith("head") else 100
     judgement = measure(bench.experiment())
     assert bench.runs == ["base0", "head0"]
     assert judgement.exit_code == 1
@@ -148,25 +152,92 @@ def test_a_head_that_fails_ends_the_case_at_once(bench: Bench) -> None:
 
 
 def test_a_base_that_fails_is_said_and_is_no_verdict_on_the_head(bench: Bench) -> None:
-    bench.times = lambda order: -1 if order.session == "base" else 100
+    bench.times = lambda order: -1 if order.session.endswith("base") else 100
     judgement = measure(bench.experiment())
     assert judgement.exit_code == 3
     [row] = [row for row in judgement.cases[0].signals if row.signal == "base"]
-    assert row.message == "the base did not finish: E: boom"
+    assert row.message == "the base did not finish in run 0: E: boom"
 
 
 def test_pairs_that_compiled_cold_do_not_count(bench: Bench) -> None:
     bench.cold_runs = {("base", 0)}
-    bench.times = lambda order: steady(order) * (5 if order.run == 0 and order.session == "base" else 1)
+    bench.times = lambda order: steady(order) * (5 if order.run == 0 and order.session.endswith("base") else 1)
     judgement = measure(bench.experiment(6, case=CPU_COMPILED))
     [row] = [row for row in judgement.cases[0].signals if row.signal == "step_time"]
     assert row.now == pytest.approx(row.baseline, rel=0.01)
     assert "base6" not in bench.runs or "base7" not in bench.runs
 
 
-def test_its_records_can_be_compared_again(bench: Bench) -> None:
-    bench.times = slower(1.0)
-    measure(bench.experiment())
-    base, head = (bench.folder / side for side in ("base", "head"))
-    assert of_one_session(base, head)
-    assert compare(read_records(base), read_records(head), Options()).cases[0].case_id == CPU_EAGER.id
+@pytest.mark.parametrize("factor", [1.0, 1.01, 1.1])
+def test_its_records_give_the_same_verdicts_again(factor: float, bench: Bench) -> None:
+    bench.times = slower(factor)
+    first = measure(bench.experiment())
+    assert judge_again(recorded(bench.folder, bench.folder / "baselines")) == first
+
+
+def test_a_case_that_left_no_record_on_either_side_is_no_success(bench: Bench) -> None:
+    judgement = judge_again(bench.experiment())
+    assert judgement.exit_code == 1
+    assert "missing" in judgement.summary
+
+
+def test_a_session_that_stopped_before_its_second_case_is_no_success(bench: Bench) -> None:
+    both = bench.experiment()
+    cases = [CPU_EAGER, CPU_COMPILED]
+    both = both._replace(cases=cases, manifest=both.manifest.model_copy(update={"cases": [case.id for case in cases]}))
+
+    def stop(order: Order) -> float:
+        if order.case.compile:
+            raise KeyboardInterrupt
+        return steady(order)
+
+    bench.times = stop
+    with pytest.raises(KeyboardInterrupt):
+        measure(both)
+    assert {case.case_id: case.verdict for case in judge_again(both).cases}[CPU_COMPILED.id] == "failed"
+
+
+def test_a_run_that_failed_is_not_repeated_until_it_does_not(bench: Bench) -> None:
+    bench.times = lambda order: -1 if order.session.endswith("head") else 100
+    assert measure(bench.experiment()).exit_code == 1
+    bench.times = steady
+    assert measure(bench.experiment()).exit_code == 1
+    assert bench.runs == ["base0", "head0"]
+
+
+def test_a_base_that_fails_in_a_later_pair_is_no_pass(bench: Bench) -> None:
+    gate: frozenset[Kind] = frozenset({"count-strict", "count-volume"})
+    bench.times = lambda order: -1 if (order.session.endswith("base") and order.run == 1) else 100
+    judgement = measure(bench.experiment(3, gate=gate))
+    assert judgement.exit_code == 3
+    assert "the base did not finish in run 1: E: boom" in judgement.summary
+
+
+def test_a_patch_that_changed_is_another_session(bench: Bench, tmp_path: Path) -> None:
+    patch = tmp_path / "fix.py"
+    patch.write_text("slow = 1\n")
+    experiment = bench.experiment()
+
+    def with_patch() -> Experiment:
+        side = side_of("1.11.2", Path(sys.executable), patch)
+        return experiment._replace(manifest=experiment.manifest.model_copy(update={"head": side}))
+
+    begin(with_patch())
+    begin(with_patch())
+    patch.write_text("slow = 2\n")
+    with pytest.raises(ValueError, match="this session was asked for head"):
+        begin(with_patch())
+
+
+def test_two_processes_do_not_measure_one_session(bench: Bench) -> None:
+    bench.folder.mkdir()
+    with FileLock(bench.folder / "ab.lock"), pytest.raises(ValueError, match="another process measures this session"):
+        measure(bench.experiment())
+
+
+def test_all_pairs_cold_tell_nothing_of_time(bench: Bench) -> None:
+    bench.cold_runs = {(side, run) for side in ("base", "head") for run in range(9)}
+    judgement = measure(bench.experiment(2, case=CPU_COMPILED))
+    [row] = [row for row in judgement.cases[0].signals if row.signal == "step_time"]
+    assert row.verdict is None
+    assert len(bench.runs) == 2 * (2 + 2)

@@ -456,4 +456,4 @@ def test_matrix_takes_records_into_its_store_and_says_when_the_document_is_stale
 def test_an_epoch_has_a_number_of_steps(steps: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["matrix", "--steps-per-epoch", steps])
-    assert "is not a number of steps, 1 or more" in capsys.readouterr().err
+    assert "is not a whole number, 1 or more" in capsys.readouterr().err

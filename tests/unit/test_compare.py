@@ -18,9 +18,10 @@ from factories import (
 )
 
 from perf.baselines import write_baseline
-from perf.compare import MANIFEST, compare, known_noise, of_one_session, sides, usable_pairs
+from perf.compare import compare, known_noise, session_of, sides, usable_pairs
 from perf.judge import Options
 from perf.record import Record
+from perf.run_order import MANIFEST
 from perf.session_gates import OneSession
 from perf.stats import NO_NOISE, noise_of
 from perf.verdicts import SignalVerdict, Verdict
@@ -63,27 +64,28 @@ class TestOfOneSession:
     def test_both_sides_of_an_interleaved_session(self, tmp_path: Path) -> None:
         (tmp_path / MANIFEST).write_text("{}")
         base, head = sides(tmp_path, None)
-        assert of_one_session(base, head)
-        assert of_one_session(tmp_path / "head" / ".." / "base", head)
+        assert session_of(base, head)
+        assert session_of(tmp_path / "head" / ".." / "base", head)
         # Swapped, they are still of one session.
-        assert of_one_session(head, base)
+        # Swapped, they are two sets of records like any other.
+        assert session_of(head, base) is None
 
     def test_the_folder_one_is_in_is_known_by_its_name(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / MANIFEST).write_text("{}")
         (tmp_path / "head").mkdir()
         monkeypatch.chdir(tmp_path / "head")
-        assert of_one_session(Path("../base"), Path())
+        assert session_of(Path("../base"), Path())
 
     def test_a_side_held_against_itself_is_not_both(self, tmp_path: Path) -> None:
         (tmp_path / MANIFEST).write_text("{}")
-        assert not of_one_session(tmp_path / "base", tmp_path / "base")
+        assert not session_of(tmp_path / "base", tmp_path / "base")
 
     def test_folders_of_two_sessions_or_without_a_manifest_are_not(self, tmp_path: Path) -> None:
-        assert not of_one_session(tmp_path / "base", tmp_path / "head")
+        assert not session_of(tmp_path / "base", tmp_path / "head")
         (tmp_path / "one").mkdir()
         (tmp_path / "one" / MANIFEST).write_text("{}")
-        assert not of_one_session(tmp_path / "one/base", tmp_path / "two/head")
-        assert not of_one_session(tmp_path / "one/base", tmp_path / "one/other")
+        assert not session_of(tmp_path / "one/base", tmp_path / "two/head")
+        assert not session_of(tmp_path / "one/base", tmp_path / "one/other")
 
 
 class TestUsablePairs:
