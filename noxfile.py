@@ -151,12 +151,17 @@ def perf_session(minor: str) -> Callable[[nox.Session], None]:
         session.run("pytest", "tests/suite", *rest, env=environment)
 
     pins = MATRIX[minor]
-    problem = ""
-    if pins.known_failure is not None:
-        fall_back = "; some compiled cases fall back" if pins.known_failure.cases else "; compiled cases fall back"
-        problem = fall_back if pins.known_failure.compiled else "; rfdetr is known not to work with it"
-    perf.__doc__ = f"Measure and judge rfdetr with torch {pins.torch}, Python {pins.python}{problem}."
+    perf.__doc__ = f"Measure and judge rfdetr with torch {pins.torch}, Python {pins.python}{problem(minor)}."
     return perf
+
+
+def problem(minor: str) -> str:
+    """Return what is known not to work with a torch minor, as the end of a session's description."""
+    known = MATRIX[minor].known_failure
+    if known is None:
+        return ""
+    fall_back = "; some compiled cases fall back" if known.cases else "; compiled cases fall back"
+    return fall_back if known.compiled else "; rfdetr is known not to work with it"
 
 
 def parse_ab(arguments: list[str]) -> tuple[str, str, list[str]]:
@@ -182,7 +187,8 @@ def ab_session(minor: str) -> Callable[[nox.Session], None]:
         environment = {"RFDETR_PERF_TORCH_MINOR": minor, "PYTHONHASHSEED": "0"}
         session.run("rfdetr-perf", "ab", *told, *rest, env=environment)
 
-    ab.__doc__ = f"Hold one rfdetr against another with torch {MATRIX[minor].torch}: --base and --head, interleaved."
+    torch = MATRIX[minor].torch
+    ab.__doc__ = f"Hold one rfdetr against another with torch {torch}: --base and --head, interleaved{problem(minor)}."
     return ab
 
 
@@ -195,7 +201,9 @@ def calibrate_session(minor: str) -> Callable[[nox.Session], None]:
         environment = {"RFDETR_PERF_TORCH_MINOR": minor, "PYTHONHASHSEED": "0"}
         session.run("rfdetr-perf", "calibrate", *rest, env=environment)
 
-    calibrate.__doc__ = f"Measure what A/B sessions can see on this machine with torch {MATRIX[minor].torch}."
+    calibrate.__doc__ = (
+        f"Measure what A/B sessions can see on this machine with torch {MATRIX[minor].torch}{problem(minor)}."
+    )
     return calibrate
 
 

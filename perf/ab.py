@@ -14,7 +14,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field
@@ -103,7 +103,7 @@ def experiment_of(options: argparse.Namespace, tell: Callable[[str], None]) -> E
     from perf.session import chosen_cases, lane_here, new_name
 
     cases = chosen_cases(options.case, lane_here(options.lane), options.suite)
-    sides = [_side(getattr(options, s), getattr(options, f"{s}_python"), getattr(options, f"{s}_patch")) for s in SIDES]
+    sides = [_side(options, side) for side in SIDES]
     if not options.same and (sides[0].python, sides[0].patch) == (sides[1].python, sides[1].patch):
         msg = (
             "base and head are the same Python and the same patch: give --base-python or --head-python of another "
@@ -114,7 +114,7 @@ def experiment_of(options: argparse.Namespace, tell: Callable[[str], None]) -> E
     enough = max(MOST_PAIRS, least_pairs(WALL_ERROR / 2, len(cases)))
     pairs = options.pairs or (enough if "wall" in gate else PAIRS_WITHOUT_WALL)
     manifest = Manifest(base=sides[0], head=sides[1], cases=[case.id for case in cases], pairs=pairs, gate=gate)
-    folder = options.records / (f"ab-{new_name()}" if options.resume is None else options.resume)
+    folder = _folder(options, f"ab-{new_name()}")
     if options.resume is not None and not (folder / MANIFEST).is_file():
         msg = f"--resume {options.resume}: no A/B session of that name in {options.records}"
         raise ValueError(msg)
@@ -135,10 +135,18 @@ def recorded(folder: Path, baselines: Path) -> Experiment:
     return Experiment(manifest, cases, folder.resolve(), lambda _: None, baselines)
 
 
-def _side(told: str, python: Path | None, patch: Path | None) -> Side:
-    for file in (python, patch):
+def _folder(options: argparse.Namespace, new: str) -> Path:
+    """Return the session's folder; one to go on with may be given by its name or by its path."""
+    if options.resume is None:
+        return Path(options.records / new)
+    return Path(options.resume) if (Path(options.resume) / MANIFEST).is_file() else options.records / options.resume
+
+
+def _side(options: argparse.Namespace, name: str) -> Side:
+    told, python, patch = (getattr(options, f"{name}{what}") for what in ("", "_python", "_patch"))
+    for what, file in (("python", python), ("patch", patch)):
         if file and not file.is_file():
-            msg = f"{told}: {file}: no such file"
+            msg = f"--{name}-{what} {file}: no such file"
             raise ValueError(msg)
     # Not resolved: the interpreter of an environment is a link to that of the system.
     return side_of(told, (python or Path(sys.executable)).absolute(), patch and patch.absolute())
@@ -161,10 +169,21 @@ def begin(experiment: Experiment) -> None:
         write_model(path, experiment.manifest)
         return
     before, now = read_manifest(experiment.folder).model_dump(), experiment.manifest.model_dump()
-    changed = [f"{name} {before[name]}, now {now[name]}" for name in now if before[name] != now[name]]
+    changed = [f"{name} {then}, now {then_now}" for name, then, then_now in _changes(before, now)]
     if changed:
         msg = f"{experiment.folder}: this session was asked for {'; '.join(changed)}; start a new one"
         raise ValueError(msg)
+
+
+def _changes(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[tuple[str, object, object]]:
+    """Return what differs, a side's fields each for itself."""
+    found: list[tuple[str, object, object]] = []
+    for name in now:
+        if isinstance(now[name], dict):
+            found += _changes(before[name], now[name], f"{name}'s ")
+        elif before[name] != now[name]:
+            found.append((f"{prefix}{name}", before[name], now[name]))
+    return found
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -265,6 +284,7 @@ def measure_pairs(experiment: Experiment, case: Case, wanted: int) -> None:
         base, head = (experiment.records(side, case) for side in (BASE, HEAD))
         if warm_pairs(base, head) >= wanted:
             return
+        experiment.tell(f"{case.id}: pair {pair + 1}, {warm_pairs(base, head)} of {wanted} that the next look needs")
         orders = [experiment.order(side, case, pair) for side in _turn(pair)]
         # Both, though the first may fail: what the other then does is half of the answer.
         finished = [_measure_run(order, experiment.tell, experiment.timeout) for order in orders]

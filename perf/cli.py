@@ -1,4 +1,4 @@
-"""``rfdetr-perf``: judge records, report them, refresh baselines, list cases.
+"""``rfdetr-perf``: judge records and report them, hold a head against a base, calibrate, refresh baselines.
 
 Exit codes: 0 pass; 1 regressed, failed or not-compiled; 2 bad input; 3 inconclusive, no-baseline or incompatible;
 4 improved.
@@ -60,7 +60,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_judging(comparing)
     comparing.set_defaults(command=_compare)
 
-    _add_ab(commands.add_parser("ab", help="measure base and head on this machine, interleaved, and judge the head"))
+    ab = "measure base and head on this machine, interleaved, and judge the head"
+    more = " `nox -s ab-2.14 -- --base ... --head ...` installs both sides, then runs this. See docs/comparing.md."
+    _add_ab(commands.add_parser("ab", help=ab, description=f"{ab.capitalize()}.{more}"))
 
     _add_calibrate(commands.add_parser("calibrate", help="measure what an A/B session can see on this machine"))
 
@@ -112,7 +114,7 @@ def _add_judging(parser: argparse.ArgumentParser) -> None:
 
 def _add_ab(parser: argparse.ArgumentParser) -> None:
     for side in ("base", "head"):
-        parser.add_argument(f"--{side}", default=side, metavar="TEXT", help=f"what to call the {side} in the report")
+        parser.add_argument(f"--{side}", default=side, metavar="TEXT", help=f"what the {side} is, for the report")
         parser.add_argument(f"--{side}-python", type=Path, metavar="FILE", help="its interpreter; default: this one")
         parser.add_argument(f"--{side}-patch", type=Path, metavar="FILE", help="Python file to import before rfdetr")
     parser.add_argument("--same", action="store_true", help="allow both sides to be the same, to see what noise does")

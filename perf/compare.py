@@ -30,6 +30,9 @@ def sides(first: Path, second: Path | None) -> tuple[Path, Path]:
     """
     if second is not None:
         return first, second
+    if not first.is_dir():
+        msg = f"{first}: no such folder"
+        raise ValueError(msg)
     if not (first / MANIFEST).is_file():
         msg = f"{first}: no {MANIFEST} there, so it is no session of rfdetr-perf ab; give two folders, base and head"
         raise ValueError(msg)

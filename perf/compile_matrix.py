@@ -22,7 +22,7 @@ from perf.environment import Environment
 from perf.errors import error_line
 from perf.gates import fallen_back
 from perf.probes.source import without_folders
-from perf.record import Finite, Part, Record, explain, parse_json
+from perf.record import Finite, Part, Record, explain, is_patched, parse_json
 from perf.report.humanize import seconds
 
 STORE = Path("docs/compile-matrix.jsonl")
@@ -118,7 +118,7 @@ def rows_of(records: Iterable[Record]) -> list[Row]:
     """
     groups: dict[tuple[str, ...], list[Record]] = {}
     for record in {(*_key(record), record.session, record.run): record for record in records}.values():
-        if "patched by" not in record.environment.rfdetr_source and not _was_stopped(record):
+        if not is_patched(record) and not _was_stopped(record):
             groups.setdefault(_key(record), []).append(record)
     return merged([], [_row(runs) for group in groups.values() for runs in _sessions(group)])
 

@@ -14,7 +14,7 @@ from perf.errors import error_line
 from perf.gates import DEVICE_ERROR, FRAMES_FAILED, GATES, Gate, Outcome, compile_gate, device_gate, plain
 from perf.matrix import MATRIX, KnownFailure, known_failure, matcher, pins_for
 from perf.pool import by_case, by_signal, common_environment, host, made_with, pooled
-from perf.record import TIMED, Kind, Record, Signal
+from perf.record import TIMED, Kind, Record, Signal, is_patched
 from perf.session_gates import OneSession, device_session_gate, wall_session_gate
 from perf.stats import NO_NOISE
 from perf.verdicts import (
@@ -242,6 +242,8 @@ class _Bench(NamedTuple):
         )
 
     def _refresh_command(self) -> str:
+        if is_patched(self.records[0]):
+            return ""  # refused, and rightly
         records = shlex.quote(str(self.options.records_path))
         device = self.records[0].environment.device
         # The first baseline on a device is asked for by name, lest it be one by mistake.

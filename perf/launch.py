@@ -42,6 +42,7 @@ def run_in_fresh_process(order: Order, tell: Callable[[str], None], timeout: flo
         RunFailed: the run raised, crashed, or took more than ``timeout`` seconds.
     """
     order.stem.parent.mkdir(parents=True, exist_ok=True)
+    order.progress_path.unlink(missing_ok=True)  # of a run that was interrupted
     follower = Follower(order.progress_path)
     with order.log_path.open("wb") as log, _ended_like_ctrl_c():
         process = subprocess.Popen(

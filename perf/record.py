@@ -20,6 +20,8 @@ SCHEMA_VERSION: Literal[1] = 1
 
 Kind = Literal["count-strict", "count-volume", "device", "wall", "quality", "info"]
 # What depends on the machine's speed and its other work; a run that only counts has none of it.
+# Part of ``rfdetr_source`` where a patch file was imported.
+PATCHED = ", patched by "
 TIMED: frozenset[Kind] = frozenset({"device", "wall"})
 Direction = Literal["lower", "higher"]
 Status = Literal["running", "finished", "failed"]
@@ -215,6 +217,11 @@ def parse_json(text: str) -> object:
     except RecursionError:
         msg = "nested too deeply to be one of this suite's files"
         raise ValueError(msg) from None
+
+
+def is_patched(record: Record) -> bool:
+    """Return whether the run measured rfdetr with a patch file (``--patch``), which makes no baseline."""
+    return PATCHED in record.environment.rfdetr_source
 
 
 def read_record(path: Path) -> Record:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from perf.baselines import STORED, Approval, Approved, Baseline, BaselineSignal, RetiredSignal
 from perf.judge import Options, judge_case
 from perf.pool import by_case, by_signal, host, made_with, pooled, run_name
-from perf.record import TIMED, Part, Record, Signal
+from perf.record import TIMED, Part, Record, Signal, is_patched
 from perf.stats import RatioInterval, pooled_interval, ratio_interval
 
 # Verdicts that leave the approved values as they are.
@@ -104,6 +104,11 @@ def refusal(record: Record, request: Request) -> str:
 
 def _unnamed_source(record: Record) -> str:
     environment = record.environment
+    if is_patched(record):
+        return (
+            f"{run_name(record)}: {environment.rfdetr_source}: what a patch does is in no release and no commit; "
+            "install it and measure again, or pass --allow-dirty"
+        )
     if environment.rfdetr_dirty or environment.suite_dirty:
         what = "rfdetr" if environment.rfdetr_dirty else "rfdetr-perf"
         return f"{run_name(record)}: {what} had uncommitted changes; commit and measure again, or pass --allow-dirty"

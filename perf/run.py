@@ -26,7 +26,7 @@ from perf.probes.step_time import step_time, timed_step
 from perf.probes.trace import capture, without_ops
 from perf.probes.work import aten_ops, call_counts, dispatched_ops
 from perf.progress import Progress
-from perf.record import TIMED, Record, Signal, write_record
+from perf.record import PATCHED, TIMED, Record, Signal, write_record
 from perf.rfdetr_api import Built, Sample, Stepper, build, fit, steered, task_of, validate
 from perf.run_order import MINOR_VARIABLE, Order
 from perf.shapes import ShapesSpec, write_shapes
@@ -204,7 +204,7 @@ def _fingerprint(order: Order) -> environment.Environment:
     if order.patch is None:
         return found
     # A patched rfdetr is not the release it was installed as, and must not become a baseline.
-    source = f"{found.rfdetr_source}, patched by {order.patch.name}"
+    source = f"{found.rfdetr_source}{PATCHED}{order.patch.name}"
     return found.model_copy(update={"rfdetr_source": source, "rfdetr_dirty": True})
 
 

@@ -36,7 +36,7 @@ def _interrupt_after_one_run(records: Path) -> None:
         time.sleep(0.2)
     os.kill(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, said.decode()
     assert said.decode().splitlines()[-1].startswith("interrupted; the same command with --resume ab-")
 
 
