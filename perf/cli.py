@@ -11,6 +11,7 @@ import contextlib
 import datetime
 import getpass
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -261,6 +262,8 @@ def _calibrate(options: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _resumable(session: str) -> Iterator[None]:
     """Say how a session that is interrupted goes on; nothing that finished is lost."""
+    # A shell starts background jobs with SIGINT ignored, and Python leaves it so.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     except KeyboardInterrupt:
