@@ -16,7 +16,7 @@ from perf.case import Case
 from perf.judge import GATED
 from perf.launch import RunFailed
 from perf.record import Kind, write_record
-from perf.run_order import Order
+from perf.run_order import MINOR_VARIABLE, Order
 
 # Milliseconds of one run of a side.
 Times = Callable[[Order], float]
@@ -80,7 +80,10 @@ def test_runs_are_interleaved_abba_and_end_once_the_answer_is_clear(bench: Bench
     assert bench.told[-1].startswith("nano-cpu-b2, look ")
 
 
-def test_a_slower_head_is_regressed_with_the_command_that_measures_it_again(bench: Bench) -> None:
+def test_a_slower_head_is_regressed_with_the_command_that_measures_it_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(MINOR_VARIABLE, raising=False)
     bench.times = slower(1.1)
     judgement = measure(bench.experiment())
     [row] = [row for row in judgement.cases[0].signals if row.signal == "step_time"]
@@ -90,6 +93,9 @@ def test_a_slower_head_is_regressed_with_the_command_that_measures_it_again(benc
         f"rfdetr-perf ab --base 1.11.1 --base-python {python} --head 1.11.2 --head-python {python} "
         "--case nano-cpu-b2 --pairs 10"
     )
+    monkeypatch.setenv(MINOR_VARIABLE, "2.14")
+    [row] = [row for row in judge_again(bench.experiment()).cases[0].signals if row.signal == "step_time"]
+    assert row.reproduce == "nox -s ab-2.14 -- --base 1.11.1 --head 1.11.2 --case nano-cpu-b2 --pairs 10"
     assert row.refresh == f'rfdetr-perf refresh {bench.folder / "head"} --case nano-cpu-b2 --reason "..."'
 
 
