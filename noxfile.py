@@ -147,12 +147,16 @@ def perf_session(minor: str) -> Callable[[nox.Session], None]:
     def perf(session: nox.Session) -> None:
         rfdetr, rest = parse(session.posargs)
         install(session, minor, rfdetr)
-        environment = {"RFDETR_PERF_TORCH_MINOR": minor, "PYTHONHASHSEED": "0"}
-        session.run("pytest", "tests/suite", *rest, env=environment)
+        session.run("pytest", "tests/suite", *rest, env=variables(minor))
 
     pins = MATRIX[minor]
     perf.__doc__ = f"Measure and judge rfdetr with torch {pins.torch}, Python {pins.python}{problem(minor)}."
     return perf
+
+
+def variables(minor: str) -> dict[str, str]:
+    """Return the environment variables of whatever measures with one torch minor."""
+    return {"RFDETR_PERF_TORCH_MINOR": minor, "PYTHONHASHSEED": "0"}
 
 
 def problem(minor: str) -> str:
@@ -184,8 +188,7 @@ def ab_session(minor: str) -> Callable[[nox.Session], None]:
         beside = Path(f"{session.virtualenv.location}-base")
         pythons = [install(session, minor, base, folder=beside), install(session, minor, head)]
         told = ["--base", base, "--base-python", str(pythons[0]), "--head", head, "--head-python", str(pythons[1])]
-        environment = {"RFDETR_PERF_TORCH_MINOR": minor, "PYTHONHASHSEED": "0"}
-        session.run("rfdetr-perf", "ab", *told, *rest, env=environment)
+        session.run("rfdetr-perf", "ab", *told, *rest, env=variables(minor))
 
     torch = MATRIX[minor].torch
     ab.__doc__ = f"Hold one rfdetr against another with torch {torch}: --base and --head, interleaved{problem(minor)}."
@@ -198,8 +201,7 @@ def calibrate_session(minor: str) -> Callable[[nox.Session], None]:
     def calibrate(session: nox.Session) -> None:
         rfdetr, rest = parse(session.posargs)
         install(session, minor, rfdetr)
-        environment = {"RFDETR_PERF_TORCH_MINOR": minor, "PYTHONHASHSEED": "0"}
-        session.run("rfdetr-perf", "calibrate", *rest, env=environment)
+        session.run("rfdetr-perf", "calibrate", *rest, env=variables(minor))
 
     calibrate.__doc__ = (
         f"Measure what A/B sessions can see on this machine with torch {MATRIX[minor].torch}{problem(minor)}."
@@ -237,7 +239,7 @@ for _minor, _pins in MATRIX.items():
 def tests(session: nox.Session) -> None:
     """Run the project's own tests, the real cpu lane among them; what follows -- goes to pytest."""
     install(session, DEFAULT_MINOR, DEFAULT_RFDETR, *GROUPS["test"])
-    environment = {"RFDETR_PERF_TORCH_MINOR": DEFAULT_MINOR, "PYTHONHASHSEED": "0"}
+    environment = variables(DEFAULT_MINOR)
     session.run("pytest", "tests/unit", "tests/e2e", *session.posargs, env=environment)
 
 

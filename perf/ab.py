@@ -25,8 +25,8 @@ from perf.compare import BASE, HEAD, compare, judgement_of, known_noise, usable_
 from perf.errors import error_line
 from perf.gates import WALL_ERROR
 from perf.judge import GATED, Options
-from perf.launch import RunFailed, run_in_fresh_process
-from perf.record import Kind, Record, explain, parse_json, read_record, read_records, write_model
+from perf.launch import RunFailed, left_record, run_in_fresh_process
+from perf.record import Kind, Record, explain, parse_json, read_records, write_model
 from perf.run_order import MANIFEST, MINOR_VARIABLE, Order
 from perf.sequential import Look, first_is_base, least_pairs, looks
 from perf.session_gates import OneSession, more_pairs_may_tell
@@ -111,14 +111,13 @@ def experiment_of(options: argparse.Namespace, tell: Callable[[str], None]) -> E
         )
         raise ValueError(msg)
     gate = sorted(options.gate)
-    enough = max(MOST_PAIRS, least_pairs(WALL_ERROR / 2, len(cases)))
-    pairs = options.pairs or (enough if "wall" in gate else PAIRS_WITHOUT_WALL)
+    least = least_pairs(WALL_ERROR / 2, len(cases))
+    pairs = options.pairs or (max(MOST_PAIRS, least) if "wall" in gate else PAIRS_WITHOUT_WALL)
     manifest = Manifest(base=sides[0], head=sides[1], cases=[case.id for case in cases], pairs=pairs, gate=gate)
     folder = _folder(options, f"ab-{new_name()}")
     if options.resume is not None and not (folder / MANIFEST).is_file():
         msg = f"--resume {options.resume}: no A/B session of that name in {options.records}"
         raise ValueError(msg)
-    least = least_pairs(WALL_ERROR / 2, len(cases))
     if "wall" in gate and pairs < least:
         tell(f"note: at most {pairs} pairs of runs prove no change of time, however large; it takes {least} or more")
     return Experiment(manifest, cases, folder.resolve(), tell, options.baselines, options.run_timeout)
@@ -316,9 +315,8 @@ def _measure_run(order: Order, tell: Callable[[str], None], timeout: float) -> b
 
 def _earlier(order: Order) -> Record | None:
     """Return the record of a run that has ended by itself; None for none, and for one that was interrupted."""
-    try:
-        record = read_record(order.record_path)
-    except (OSError, ValueError):  # none, or half a one
+    record = left_record(order)
+    if record is None:
         return None
     interrupted = record.status == "running" or "KeyboardInterrupt" in error_line(record.error or "")
     return None if interrupted else record

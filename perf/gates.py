@@ -301,7 +301,7 @@ def _count(runs: Sequence[object], noun: str) -> str:
 def _interval(base: BaselineSignal, now: Sequence[Signal]) -> RatioInterval | None:
     """Return the interval of now / baseline, or None where there are too few runs or a value is no time or size."""
     runs = [signal.value for signal in now]
-    if min(len(base.runs), len(runs)) < 2 or min(*base.runs, *runs) <= 0:
+    if min(len(base.runs), len(runs)) < 2 or not all_positive(base, runs):
         return None
     return ratio_interval(base.runs, runs)
 

@@ -63,11 +63,16 @@ def run_in_fresh_process(order: Order, tell: Callable[[str], None], timeout: flo
 
 def has_finished(order: Order) -> bool:
     """Return whether this run finished already, in a session that is resumed: by the same command."""
+    record = left_record(order)
+    return record is not None and record.status == "finished" and record.command == order.command
+
+
+def left_record(order: Order) -> Record | None:
+    """Return the record that this run left, in a session that is resumed; None for none, or half a one."""
     try:
-        record = read_record(order.record_path)
-    except (OSError, ValueError):  # none, or half a one: it is measured again
-        return False
-    return record.status == "finished" and record.command == order.command
+        return read_record(order.record_path)
+    except (OSError, ValueError):
+        return None
 
 
 @contextlib.contextmanager
@@ -101,8 +106,7 @@ def command_line(order: Order) -> list[str]:
     patch = ["--patch", str(order.patch.resolve())] if order.patch else []
     flags = [f"--{name}" for name in ("untimed", "cold") if getattr(order, name)]
     told = ["--case", order.case.id, "--one-run", str(order.run), "--session", order.session]
-    # A session may lie in a folder of its own: NAME/base.
-    records = ["--records", str(order.folder.resolve().parents[len(Path(order.session).parts) - 1])]
+    records = ["--records", str(order.folder.resolve().parent)]
     python = str(order.python or sys.executable)
     return [python, "-m", "perf.child", str(ONE_RUN), *options, *told, *records, *patch, *flags]
 

@@ -138,11 +138,11 @@ def more_pairs_may_tell(row: SignalVerdict) -> bool:
     A pass that leaves open a gain as large as the tolerance is such: a session that stopped there, as early as it can,
     would never find one.
     """
-    if row.kind != "wall" or row.verdict not in ("inconclusive", "pass") or row.interval is None:
+    if row.kind != "wall" or row.verdict != "pass" or row.interval is None:
         return row.kind == "wall" and row.verdict == "inconclusive"
     low, high = row.interval
     best = low if row.direction == "lower" else 1 / high
-    return row.verdict == "inconclusive" or best < 1 / (1 + WALL_TOLERANCES.get(row.signal, WALL_TOLERANCE))
+    return best < 1 / (1 + WALL_TOLERANCES.get(row.signal, WALL_TOLERANCE))
 
 
 def _flips_prove(changes: Sequence[float], above: bool, error: float) -> bool:
