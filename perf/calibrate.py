@@ -28,7 +28,10 @@ _TO_SECONDS = {"s": 1.0, "ms": 1e-3}
 
 
 class Plan(NamedTuple):
-    """What to calibrate: cases, ``pairs`` of runs each, ``slowdowns`` in percent, where records go, who is told."""
+    """What to calibrate: cases, ``pairs`` of runs each, ``slowdowns`` in percent, where records go, who is told.
+
+    A slowed trial takes ``slowed_pairs``; None: as many as the unchanged one.
+    """
 
     cases: Sequence[Case]
     pairs: int
@@ -38,6 +41,7 @@ class Plan(NamedTuple):
     tell: Callable[[str], None]
     python: Path
     timeout: float = 3600.0
+    slowed_pairs: int | None = None
 
 
 class Scatter(NamedTuple):
@@ -65,7 +69,7 @@ class Trial(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """What was found on one device: by case the scatter of each signal, and every trial."""
+    """What was found on one device: by case each signal's scatter over ``pairs`` unchanged pairs, and every trial."""
 
     environment: Environment
     pairs: int
@@ -95,12 +99,12 @@ def calibrate(plan: Plan) -> Calibration:
 
 
 def _experiment(plan: Plan, case: Case, percent: float, patch: Path | None) -> Experiment:
-    name = "unchanged" if patch is None else f"plus-{percent:g}"
+    name, pairs = ("unchanged", plan.pairs) if patch is None else (f"plus-{percent:g}", plan.slowed_pairs or plan.pairs)
     manifest = Manifest(
         base=side_of("this rfdetr", plan.python),
         head=side_of(f"the same, {name}", plan.python, patch),
         cases=[case.id],
-        pairs=plan.pairs,
+        pairs=pairs,
         gate=sorted(GATED),
     )
     return Experiment(

@@ -133,8 +133,9 @@ def _add_ab(parser: argparse.ArgumentParser) -> None:
 def _add_calibrate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--case", action="append", default=[], metavar="ID", help="default: the main suite's")
     parser.add_argument("--lane", choices=("auto", *LANES), default="auto")
-    parser.add_argument("--pairs", type=_positive, default=10, metavar="N", help="pairs of runs a trial; default: 10")
+    parser.add_argument("--pairs", type=_positive, default=10, metavar="N", help="unchanged pairs of runs; default: 10")
     parser.add_argument("--slowdowns", type=_percents, default=(5.0,), metavar="PERCENT,...", help="default: 5")
+    parser.add_argument("--slowed-pairs", type=_positive, metavar="N", help="pairs a slowdown; default: as --pairs")
     parser.add_argument("--sessions", type=_positive, default=10_000, metavar="N", help="simulated; default: 10000")
     parser.add_argument("--records", type=Path, default=Path("records"), metavar="DIR", help="default: %(default)s")
     parser.add_argument("--resume", metavar="SESSION", help="go on with this session in the records folder")
@@ -250,6 +251,7 @@ def _calibrate(options: argparse.Namespace) -> int:
         tell=lambda line: print(line, file=sys.stderr, flush=True),
         python=Path(sys.executable),
         timeout=options.run_timeout,
+        slowed_pairs=options.slowed_pairs,
     )
     with _resumable(session):
         found = calibrate(plan)
@@ -274,7 +276,9 @@ def _resumable(session: str) -> Iterator[None]:
 def _calibrate_command(options: argparse.Namespace) -> str:
     cases = "".join(f" --case {case_id}" for case_id in options.case)
     percents = ",".join(f"{percent:g}" for percent in options.slowdowns)
-    return f"rfdetr-perf calibrate{cases} --pairs {options.pairs} --slowdowns {percents} --sessions {options.sessions}"
+    slowed = f" --slowed-pairs {options.slowed_pairs}" if options.slowed_pairs else ""
+    told = f"--pairs {options.pairs} --slowdowns {percents}{slowed} --sessions {options.sessions}"
+    return f"rfdetr-perf calibrate{cases} {told}"
 
 
 def _tell(options: argparse.Namespace, judgement: Judgement, records: Sequence[Record], folder: Path) -> int:

@@ -57,7 +57,7 @@ What an A/B session can see on this machine, and how often it is wrong. Made by
     {command}
 
 Measured with {text(place)}. Base and head are the same rfdetr; of each case
-{found.pairs} pairs of runs a trial. Stated: a session of unchanged code claims a change of time with a probability of
+{found.pairs} pairs of unchanged runs. Stated: a session of unchanged code claims a change of time with a probability of
 at most {_percent(WALL_ERROR)}, one of a device signal with at most {_percent(DEVICE_ERROR)}, all its signals together.
 """
 

@@ -71,6 +71,15 @@ def test_the_slowdown_is_a_share_of_what_was_measured(asked: list[Order], tmp_pa
     assert step.change == pytest.approx(0.1 * 100, rel=0.05)
 
 
+def test_a_slowed_trial_may_take_fewer_pairs(asked: list[Order], tmp_path: Path) -> None:
+    plan = a_plan(tmp_path, GPU_EAGER, slowdowns=(1.0, 10.0))._replace(slowed_pairs=2)
+    trials = calibrate(plan).trials
+    assert len(asked) == 2 * (10 + 2 + 2)
+    for trial in trials[1:]:
+        verdicts = {row.signal: row.verdict for row in trial.verdict.signals}
+        assert (trial.pairs, verdicts["gpu_busy"], verdicts["step_time"]) == (2, "regressed", "inconclusive")
+
+
 def test_a_calibration_that_goes_on_repeats_nothing(asked: list[Order], tmp_path: Path) -> None:
     first = calibrate(a_plan(tmp_path, CPU_EAGER))
     runs = len(asked)
