@@ -67,7 +67,10 @@ class Manifest(BaseModel):
 
 
 class Experiment(NamedTuple):
-    """One A/B session: what it was asked for, where its records go and its baselines lie, and who is told."""
+    """One A/B session: what it was asked for, where its records go and its baselines lie, and who is told.
+
+    ``within`` are the folders that lie between the records folder and this one, where it is part of something larger.
+    """
 
     manifest: Manifest
     cases: Sequence[Case]
@@ -75,11 +78,14 @@ class Experiment(NamedTuple):
     tell: Callable[[str], None]
     baselines: Path = FOLDER
     timeout: float = 3600.0
+    within: Path = Path()
 
     def order(self, side: Literal["base", "head"], case: Case, run: int) -> Order:
         """Return the order of one run of one side."""
         what: Side = getattr(self.manifest, side)
-        return Order(case=case, session=side, run=run, folder=self.folder / side, patch=what.patch, python=what.python)
+        # Unique, since run 0 of one session's base and of another's are not one run.
+        name = (self.within / self.folder.name / side).as_posix()
+        return Order(case=case, session=name, run=run, folder=self.folder / side, patch=what.patch, python=what.python)
 
     def records(self, side: str, case: Case) -> list[Record]:
         """Return what one side has of a case so far, by run."""
@@ -300,13 +306,14 @@ def _measure_run(order: Order, tell: Callable[[str], None], timeout: float) -> b
 
     A run that failed stays failed: to repeat it until it does not would hide what fails now and then.
     """
-    what = f"{order.session}: {order.case.id} run {order.run}"
+    side = order.folder.name
+    what = f"{side}: {order.case.id} run {order.run}"
     if (before := _earlier(order)) is not None:
         if before.status != "finished":
             tell(f"{what} failed before: {error_line(before.error or '')}; a new session measures it again")
         return before.status == "finished"
     try:
-        run_in_fresh_process(order, lambda line: tell(f"{order.session}: {line}"), timeout)
+        run_in_fresh_process(order, lambda line: tell(f"{side}: {line}"), timeout)
     except RunFailed as failure:
         tell(f"{what} failed: {failure}")
         return False

@@ -65,6 +65,13 @@ def test_both_sides_are_one_rfdetr_and_a_slowed_head_is_found(asked: list[Order]
     assert not any(order.patch for order in asked if order.session.endswith("base"))
 
 
+def test_no_two_calibrations_have_a_session_in_common(asked: list[Order], tmp_path: Path) -> None:
+    calibrate(a_plan(tmp_path / "calibrate-1", CPU_EAGER))
+    names = [f"calibrate-1/nano-cpu-b2/{what}/{side}" for what in ("unchanged", "plus-10") for side in ("base", "head")]
+    assert {order.session for order in asked} == set(names)
+    assert all(order.folder == (tmp_path / order.session).resolve() for order in asked)
+
+
 def test_the_slowdown_is_a_share_of_what_was_measured(asked: list[Order], tmp_path: Path) -> None:
     [found] = [t for t in calibrate(a_plan(tmp_path, GPU_EAGER)).trials if t.percent]
     [step] = [row for row in found.verdict.signals if row.signal == "step_time"]
