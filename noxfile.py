@@ -122,8 +122,7 @@ def install(session: nox.Session, minor: str, rfdetr: str, *others: str, folder:
     except ValueError as error:
         session.error(str(error))
     if pins.known_failure is not None:
-        what = "compiled cases fall back" if pins.known_failure.compiled else "known not to work"
-        session.warn(f"{what} with torch {minor}: {pins.known_failure.reason}")
+        session.warn(f"{pins.known_failure.what} with torch {minor}: {pins.known_failure.reason}")
     environment = Environment(session, folder)
     environment.create()
     install_torch(environment, pins)
@@ -162,10 +161,7 @@ def variables(minor: str) -> dict[str, str]:
 def problem(minor: str) -> str:
     """Return what is known not to work with a torch minor, as the end of a session's description."""
     known = MATRIX[minor].known_failure
-    if known is None:
-        return ""
-    fall_back = "; some compiled cases fall back" if known.cases else "; compiled cases fall back"
-    return fall_back if known.compiled else "; rfdetr is known not to work with it"
+    return f"; {known.what} with it" if known else ""
 
 
 def parse_ab(arguments: list[str]) -> tuple[str, str, list[str]]:
