@@ -72,9 +72,14 @@ def test_every_way_to_name_a_session_is_checked(noxfile: ModuleType) -> None:
 
 
 def test_rfdetr_is_taken_out_of_the_arguments_for_pytest(noxfile: ModuleType) -> None:
-    assert noxfile.parse([]) == (DEFAULT_RFDETR, [])
-    assert noxfile.parse(["-k", "nano", "--rfdetr", "1.11.1", "-x"]) == ("1.11.1", ["-k", "nano", "-x"])
-    assert noxfile.parse(["--rfdetr=../rf-detr"]) == ("../rf-detr", [])
+    assert noxfile.parse([], "--rfdetr") == ([DEFAULT_RFDETR], [])
+    assert noxfile.parse(["-k", "nano", "--rfdetr", "1.11.1", "-x"], "--rfdetr") == (["1.11.1"], ["-k", "nano", "-x"])
+    assert noxfile.parse(["--rfdetr=../rf-detr"], "--rfdetr") == (["../rf-detr"], [])
+
+
+def test_base_and_head_are_taken_out_of_the_arguments_for_ab(noxfile: ModuleType) -> None:
+    told = ["--head", "../rf-detr", "--head-patch", "fix.py"]
+    assert noxfile.parse(told, "--base", "--head") == ([DEFAULT_RFDETR, "../rf-detr"], ["--head-patch", "fix.py"])
 
 
 def test_torch_comes_from_the_index_unless_a_build_is_asked_for(noxfile: ModuleType) -> None:
