@@ -146,7 +146,7 @@ def test_a_reader_that_stops_changes_nothing(bench: Bench, command: list[str], c
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--case", "nano-1000"], "unknown case 'nano-1000'; known cases: nano-b4"),
+        (["--case", "nano-1000"], "unknown case 'nano-1000'; the closest: nano-b4; rfdetr-perf cases lists them all"),
         (["--gate", "speed"], "unknown kind 'speed'; known: count-strict"),
         (["--width", "-5"], "'-5' is not a number of columns, 1 or more"),
         (["--width", "0"], "'0' is not a number of columns"),
