@@ -7,16 +7,15 @@ finished are not repeated.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field
 
 from perf.baselines import FOLDER
@@ -26,6 +25,7 @@ from perf.errors import error_line
 from perf.gates import WALL_ERROR
 from perf.judge import GATED, Options
 from perf.launch import RunFailed, left_record, run_in_fresh_process
+from perf.locks import alone
 from perf.record import Kind, Record, explain, parse_json, read_records, write_model
 from perf.run_order import MANIFEST, MINOR_VARIABLE, Order
 from perf.sequential import Look, first_is_base, least_pairs, looks
@@ -258,15 +258,10 @@ def answer(experiment: Experiment, case: Case, measuring: Measuring) -> tuple[Lo
     return look, found
 
 
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _alone(folder: Path) -> AbstractContextManager[None]:
     """Hold the session's lock: two processes would write the records of the same runs."""
-    try:
-        with FileLock(folder / "ab.lock", blocking=False):
-            yield
-    except Timeout as error:
-        msg = f"{folder}: another process measures this session; wait for it, or start a new one"
-        raise ValueError(msg) from error
+    busy = f"{folder}: another process measures this session; wait for it, or start a new one"
+    return alone(folder / "ab.lock", busy)
 
 
 def _reproducible(case: CaseVerdict, manifest: Manifest) -> CaseVerdict:

@@ -16,7 +16,15 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from perf.baselines import FOLDER, approved_elsewhere, baseline_path, find_baseline, write_baseline
+from perf.baselines import (
+    FOLDER,
+    Baseline,
+    approved_elsewhere,
+    baseline_path,
+    find_baseline,
+    write_baseline,
+    writing,
+)
 from perf.compile_matrix import DOCUMENT, STORE
 from perf.expected import expected_cases
 from perf.judge import GATED, Options, judge
@@ -303,14 +311,32 @@ def _refresh(options: argparse.Namespace) -> int:
         reject(_new_devices(options.baselines, files))
     # Every case is decided, and shown, before the first file is written: a bad one leaves all of them as they were.
     cases = by_case(list(files.values()))
-    found = {case_id: find_baseline(options.baselines, group[0]) for case_id, group in cases.items()}
+    found = _approved(options.baselines, cases)
     decided = [refresh(group, found[case_id], request) for case_id, group in cases.items()]
     for done in decided:
         _show(done, first=found[done.baseline.case_id] is None)
-    for done in decided:
-        if done.changes:
-            _say(_write(options.baselines, done, options.dry_run) + "\n")
+    changed = [done.baseline for done in decided if done.changes]
+    if options.dry_run:
+        _say("".join(f"not written (--dry-run): {_place(options.baselines, new)}\n" for new in changed))
+        return 0
+    with writing(options.baselines):
+        now = _approved(options.baselines, cases)
+        meanwhile = [new for new in changed if now[new.case_id] != found[new.case_id]]
+        reject([f"{_place(options.baselines, new)}: {MEANWHILE}" for new in meanwhile])
+        for new in changed:
+            _say(f"written: {write_baseline(options.baselines, new)}\n")
     return 0
+
+
+MEANWHILE = "another process refreshed it meanwhile, so that nothing is written: look at it, and refresh again"
+
+
+def _approved(folder: Path, cases: Mapping[str, Sequence[Record]]) -> dict[str, Baseline | None]:
+    return {case_id: find_baseline(folder, group[0]) for case_id, group in cases.items()}
+
+
+def _place(folder: Path, baseline: Baseline) -> Path:
+    return baseline_path(folder, baseline.device, baseline.torch_minor, baseline.case_id)
 
 
 def _new_devices(baselines: Path, files: Mapping[Path, Record]) -> list[str]:
@@ -339,13 +365,6 @@ def _show(done: Refresh, *, first: bool) -> None:
     with console.capture() as shown:
         print_changes(console, new.case_id, done.changes, f"{new.device}, torch {new.torch_minor}" if first else "")
     _say(shown.get())
-
-
-def _write(folder: Path, done: Refresh, dry_run: bool) -> str:
-    new = done.baseline
-    if dry_run:
-        return f"not written (--dry-run): {baseline_path(folder, new.device, new.torch_minor, new.case_id)}"
-    return f"written: {write_baseline(folder, new)}"
 
 
 def _positive(text: str) -> int:

@@ -26,7 +26,7 @@ from factories import (
     runs_of,
 )
 
-from perf.baselines import read_baseline, write_baseline
+from perf.baselines import read_baseline, write_baseline, writing
 from perf.cli import main
 from perf.expected import Asked, write_asked
 from perf.record import Part, Record, Signal, write_record
@@ -367,6 +367,7 @@ class Killing:
         assert main(["judge", str(self.bench.records), "--baselines", str(baselines)]) == (0 if all(done) else 1)
         assert main([*self.arguments(baselines), "--approved-by", "ada"]) == 0
         assert self.state(baselines) == self.new
+        assert not list(baselines.rglob(".*.json.*"))
         return sum(done)
 
 
@@ -407,6 +408,40 @@ def test_a_refresh_killed_from_outside_at_any_time_leaves_whole_baselines(bench:
                 time.sleep(0.0005 * step)
             process.kill()
         killing.check(baselines)
+
+
+def refreshing(bench: Bench) -> subprocess.Popen[str]:
+    """Start a refresh, and return it once it has shown what it will do."""
+    arguments = [str(bench.records), "--baselines", str(bench.baselines), "--reason", "x", "--approved-by", "ada"]
+    command = [sys.executable, "-m", "perf.cli", "refresh", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("nano-cpu-b2: ")
+    return process
+
+
+def test_a_refresh_waits_for_another_and_then_leaves_what_that_wrote(bench: Bench) -> None:
+    path = bench.approve(a_record([OPS]))
+    bench.record(WORSE)
+    with writing(bench.baselines):
+        making = path.with_name(f".{path.name}.abcd_123")
+        making.touch()
+        process = refreshing(bench)
+        time.sleep(0.2)
+        assert process.poll() is None
+        assert making.exists()
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (0, "")
+    assert read_baseline(path).signals[0].value == 2000
+    assert not making.exists()
+
+    bench.record(a_signal("aten_ops", 3000, "count-volume"))
+    with writing(bench.baselines):
+        process = refreshing(bench)
+        bench.approve(a_record([a_signal("aten_ops", 5, "count-volume")]))
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, read_baseline(path).signals[0].value) == (2, 5)
+    assert said.startswith(f"rfdetr-perf: {path}: another process refreshed it meanwhile, so that nothing is written")
 
 
 @pytest.mark.parametrize(
