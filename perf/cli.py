@@ -150,6 +150,7 @@ def _add_calibrate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("docs/calibration"), metavar="DIR", help="default: %(default)s"
     )
+    parser.add_argument("--force", action="store_true", help="replace the document of another processor in --out")
     parser.add_argument("--baselines", type=Path, default=FOLDER, metavar="DIR", help="default: %(default)s")
     parser.add_argument("--run-timeout", type=float, default=3600.0, metavar="SECONDS")
     parser.set_defaults(command=_calibrate)
@@ -242,16 +243,22 @@ def _ab(options: argparse.Namespace) -> int:
 
 def _calibrate(options: argparse.Namespace) -> int:
     from perf.calibrate import Plan, calibrate
+    from perf.environment import machine
+    from perf.pool import host
     from perf.record import write_atomically
-    from perf.report.calibration import document
+    from perf.report.calibration import document, place
     from perf.session import chosen_cases, lane_here, new_name
 
     session = f"calibrate-{new_name()}" if options.resume is None else options.resume
     if options.resume is not None and not (options.resume and (options.records / session).is_dir()):
         msg = f"--resume {session}: no such session in {options.records}"
         raise ValueError(msg)
+    cases = chosen_cases(options.case, lane_here(options.lane))
+    # Before hours of measuring; of a session that goes on, its records say where they are from.
+    if options.resume is None:
+        place(options.out, *machine(cases[0].lane), force=options.force)
     plan = Plan(
-        cases=chosen_cases(options.case, lane_here(options.lane)),
+        cases=cases,
         pairs=options.pairs,
         slowdowns=options.slowdowns,
         folder=options.records / session,
@@ -263,7 +270,7 @@ def _calibrate(options: argparse.Namespace) -> int:
     )
     with _resumable(session):
         found = calibrate(plan)
-    out = options.out / f"{found.environment.device}.md"
+    out = place(options.out, found.environment.device, host(found.environment), force=options.force)
     write_atomically(out, document(found, options.sessions, _calibrate_command(options)))
     _say(f"{out}: written; records: {plan.folder}\n")
     return 0
