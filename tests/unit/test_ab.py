@@ -111,6 +111,20 @@ def test_a_noisy_machine_gets_all_pairs_and_then_how_many_more(bench: Bench) -> 
     assert "would" in judgement.summary
 
 
+def test_a_session_of_too_few_pairs_says_in_its_report_that_it_proves_no_change(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.times = slower(1.5)
+    judgement = measure(bench.experiment(4))
+    [row] = [row for row in judgement.cases[0].signals if row.signal == "step_time"]
+    assert (row.verdict, judgement.exit_code) == ("inconclusive", 3)
+    told = "fewer than 8 pairs prove no change of time, however large"
+    assert told in row.message
+    for shown in ((), ("--json",)):
+        assert main(["compare", str(bench.folder), *shown]) == 3
+        assert told in capsys.readouterr().out
+
+
 def test_without_wall_signals_one_look_is_enough(bench: Bench) -> None:
     gate: frozenset[Kind] = frozenset({"count-strict", "count-volume"})
     assert measure(bench.experiment(2, gate=gate)).exit_code == 0
