@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.util
 import os
 import sys
@@ -204,7 +205,8 @@ def _fingerprint(order: Order) -> environment.Environment:
     if order.patch is None:
         return found
     # A patched rfdetr is not the release it was installed as, and must not become a baseline.
-    source = f"{found.rfdetr_source}{PATCHED}{order.patch.name}"
+    digest = hashlib.sha256(order.patch.read_bytes()).hexdigest()[:8]  # two texts of one name are two changes
+    source = f"{found.rfdetr_source}{PATCHED}{order.patch.name} ({digest})"
     return found.model_copy(update={"rfdetr_source": source, "rfdetr_dirty": True})
 
 

@@ -85,9 +85,10 @@ def test_runs_are_collected_before_the_verdict_of_their_case() -> None:
 
 
 @no_gpu
-def test_under_xdist_a_case_stays_on_one_worker_with_its_verdict_last(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dist", ["load", "worksteal"])
+def test_under_xdist_a_case_stays_on_one_worker_with_its_verdict_last(tmp_path: Path, dist: str) -> None:
     cases = ("--case", "nano-b4", "--case", "nano-b4-compile", "--records", str(tmp_path))
-    done = run_pytest("tests/suite", "-n", "2", "-v", *cases)
+    done = run_pytest("tests/suite", "-n", "2", "--dist", dist, "-v", *cases)
 
     rows = [line.split() for line in done.stdout.splitlines() if "SKIPPED tests/suite" in line]
     for case in ("nano-b4", "nano-b4-compile"):
