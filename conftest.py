@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from perf.expected import Asked, expected_cases, write_asked
+from perf.expected import Asked, cases_not_run, expected_cases, write_asked
 from perf.judge import GATED
 from perf.session import (
     MEASURE,
+    NOT_RUN,
     PLACE,
     STASH,
     VERDICT,
@@ -20,6 +21,8 @@ from perf.session import (
     bad_input,
     chosen_cases,
     gpu_count,
+    is_partly_there,
+    lacking,
     new_name,
     nothing_measured,
     worker_threads,
@@ -158,9 +161,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs a GPU where there is none."""
+    """Skip what this machine, or this worker's share of it, cannot run."""
+    case: Any = item.callspec.params.get("case") if isinstance(item, pytest.Function) and _is_of_suite(item) else None
+    if case and (reason := lacking(case)):
+        if is_partly_there(case):
+            item.user_properties.append((NOT_RUN, reason))
+        pytest.skip(reason)
     if item.get_closest_marker("gpu") and not gpu_count():
         pytest.skip("needs an NVIDIA GPU, and NVML shows none on this machine")
+
+
+def _is_of_suite(item: pytest.Item) -> bool:
+    return PLACE in dict(item.user_properties)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -173,6 +185,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         _Reports.failed.append(report.nodeid)
     if place:
         _Reports.of_suite = True
+        if why := dict(report.user_properties).get(NOT_RUN):
+            _Reports.not_run[place[1]] = str(why)
         if place[0] == MEASURE and (report.failed or (report.when == "call" and not report.skipped)):
             _Reports.tried.add(place[1])
 
@@ -184,6 +198,7 @@ class _Reports:
     skips: list[str] = []  # noqa: RUF012
     failed: list[str] = []  # noqa: RUF012
     tried: set[str] = set()  # noqa: RUF012
+    not_run: dict[str, str] = {}  # noqa: RUF012
 
 
 def _suite_ran(session: pytest.Session) -> bool:
@@ -212,10 +227,12 @@ def _judgement(config: pytest.Config, interrupted: bool) -> tuple[Any, list[Any]
     if not tried:
         return nothing_measured(_Reports.skips), []
     try:
-        asked = Asked(cases=[] if interrupted else tried, full=not interrupted and _is_full(config))
+        full = not interrupted and _is_full(config)
+        asked = Asked(cases=[] if interrupted else tried, full=full, not_run=_Reports.not_run)
         write_asked(perf.folder, asked, add=config.option.resume is not None)
         records = perf.records()
-        return perf.judge(records, expected_cases(perf.folder, records, perf.baselines)), records
+        expected = expected_cases(perf.folder, records, perf.baselines)
+        return perf.judge(records, expected, cases_not_run(perf.folder, records)), records
     except ValueError as error:
         return bad_input(error), []
 
@@ -230,6 +247,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     """Print the report of the session, and where its records are."""
     if JUDGEMENT not in config.stash:
         return
+    from perf.report.scaling import render_scaling
     from perf.report.terminal import render
 
     judgement, records = config.stash[JUDGEMENT]
@@ -237,5 +255,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     terminalreporter.write_line(render(judgement, records, terminalreporter._tw.fullwidth, config.stash[STASH].folder))
     for nodeid in _Reports.failed:
         terminalreporter.write_line(f"failed, whatever the verdicts say: {nodeid}")
+    if records and (scaled := render_scaling(records)):
+        terminalreporter.write_line(scaled)
     if records:
         terminalreporter.write_line(f"records: {config.stash[STASH].folder}")

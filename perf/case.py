@@ -17,9 +17,11 @@ MultiScale = Literal["off", "per-batch", "per-sample"]
 Dynamic = Literal["rfdetr", "on", "off", "auto"]
 Mode = Literal["default", "reduce-overhead", "max-autotune-no-cudagraphs"]
 Measure = Literal["step", "epoch", "parity"]
+Strategy = Literal["auto", "ddp"]
+OptimizeDdp = Literal["torch", "on", "off", "python-reducer"]
 
 
-NEED_COMPILE = ("backend", "dynamic", "mode", "suppress_errors", "capture_scalars")
+NEED_COMPILE = ("backend", "dynamic", "mode", "suppress_errors", "capture_scalars", "optimize_ddp")
 
 
 class Case(BaseModel):
@@ -32,6 +34,11 @@ class Case(BaseModel):
     The rest needs ``compile``. ``backend``: rfdetr itself always asks for Inductor. ``dynamic`` (``auto`` is None to
     ``torch.compile``) and ``mode`` replace what rfdetr passes; ``suppress_errors`` and ``capture_scalars`` set the
     ``torch._dynamo.config`` of that name after rfdetr has, and None leaves it to rfdetr.
+
+    ``devices`` are those of a node, and each has a process of its own, a rank, with ``batch_size`` images. More ranks
+    than one train by DDP, as rfdetr's ``strategy="auto"`` does; ``ddp`` takes a single one through it too.
+    ``optimize_ddp`` is the ``torch._dynamo.config`` of that name: what Dynamo does with a model inside DDP; ``torch``
+    leaves it to torch, which splits its graphs (``on``).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,6 +60,9 @@ class Case(BaseModel):
     padded: bool = False
     workers: int = Field(default=2, ge=0)
     devices: int = Field(default=1, ge=1)
+    nodes: int = Field(default=1, ge=1)
+    strategy: Strategy = "auto"
+    optimize_ddp: OptimizeDdp = "torch"
     measure: Measure = "step"
 
     @model_validator(mode="after")
@@ -74,7 +84,26 @@ class Case(BaseModel):
         if self.padded and self.measure == "epoch":
             msg = "padded is of the fixed batch: an epoch pads as its images do"
             raise ValueError(msg)
+        if self.strategy == "ddp" and self.ranks > 1:
+            msg = f"strategy='ddp' is of a single rank: {self.ranks} train by DDP anyway"
+            raise ValueError(msg)
+        if self.optimize_ddp != "torch" and not self.distributed:
+            msg = f"optimize_ddp={self.optimize_ddp!r} needs more than one device, or strategy='ddp'"
+            raise ValueError(msg)
+        if self.measure == "parity" and self.distributed:
+            msg = "parity is of one process: what several compute together is no step of one of them"
+            raise ValueError(msg)
         return self
+
+    @property
+    def ranks(self) -> int:
+        """How many processes measure the case together."""
+        return self.devices * self.nodes
+
+    @property
+    def distributed(self) -> bool:
+        """Whether the step goes through DDP."""
+        return self.ranks > 1 or self.strategy == "ddp"
 
     @property
     def eager(self) -> Case:
@@ -102,6 +131,9 @@ class Case(BaseModel):
             "padded" if self.padded else "",
             "" if self.workers == 2 else f"w{self.workers}",
             "" if self.devices == 1 else f"x{self.devices}",
+            "" if self.nodes == 1 else f"nodes{self.nodes}",
+            "" if self.strategy == "auto" else self.strategy,
+            "" if self.optimize_ddp == "torch" else f"optimize-ddp-{self.optimize_ddp}",
             "" if self.measure == "step" else self.measure,
         ]
         return "-".join(part for part in parts if part)
@@ -117,7 +149,8 @@ _ID = re.compile(
     r"(?:-dynamic-(?P<dynamic>on|off|auto))?(?:-(?P<mode>reduce-overhead|max-autotune-no-cudagraphs))?"
     r"(?:-suppress-(?P<suppress_errors>on|off))?(?:-scalars-(?P<capture_scalars>on|off))?(?P<cuda_graphs>-graphs)?"
     r"(?:-(?P<multi_scale>per-batch|per-sample))?(?P<unexpanded>-unexpanded)?(?P<nonsquare>-nonsquare)?"
-    r"(?P<padded>-padded)?(?:-w(?P<workers>\d+))?(?:-x(?P<devices>\d+))?(?:-(?P<measure>epoch|parity))?"
+    r"(?P<padded>-padded)?(?:-w(?P<workers>\d+))?(?:-x(?P<devices>\d+))?(?:-nodes(?P<nodes>\d+))?(?:-(?P<strategy>ddp))?"
+    r"(?:-optimize-ddp-(?P<optimize_ddp>on|off|python-reducer))?(?:-(?P<measure>epoch|parity))?"
 )
 
 

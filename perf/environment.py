@@ -17,9 +17,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from packaging.version import Version
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from perf.case import Lane
+from perf.cluster import Cluster
 
 
 class GpuState(BaseModel):
@@ -38,7 +39,10 @@ class GpuState(BaseModel):
 
 
 class Environment(BaseModel):
-    """Fingerprint of one run. ``device`` names the baseline folder: ``cpu`` or e.g. ``nvidia-h200``."""
+    """Fingerprint of one run. ``device`` names the baseline folder: ``cpu`` or e.g. ``nvidia-h200``.
+
+    ``cluster`` is there where a scheduler or several processes were at work.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -70,6 +74,7 @@ class Environment(BaseModel):
     suite_commit: str | None = None
     suite_dirty: bool | None = None
     threads: dict[str, str] = {}
+    cluster: Cluster | None = Field(default=None, exclude_if=lambda found: found is None)
 
 
 def collect(lane: Lane) -> Environment:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from perf.baselines import approved_cases
 from perf.case import parse_id
@@ -16,12 +16,16 @@ FILE_NAME = "session.json"
 
 
 class Asked(BaseModel):
-    """What a session was asked to measure: the ids, and whether that was all of its lane, nothing deselected."""
+    """What a session was asked to measure: the ids, and whether that was all of its lane, nothing deselected.
+
+    ``not_run`` says of the cases that this machine could not take why not.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     cases: list[str]
     full: bool
+    not_run: dict[str, str] = Field(default={}, exclude_if=lambda found: not found)
 
 
 def write_asked(folder: Path, asked: Asked, *, add: bool = False) -> Path:
@@ -33,7 +37,7 @@ def write_asked(folder: Path, asked: Asked, *, add: bool = False) -> Path:
     if add and path.is_file():
         before = _read(path)
         cases = list(dict.fromkeys([*before.cases, *asked.cases]))
-        asked = Asked(cases=cases, full=before.full or asked.full)
+        asked = Asked(cases=cases, full=before.full or asked.full, not_run=before.not_run | asked.not_run)
     write_model(path, asked)
     return path
 
@@ -46,6 +50,17 @@ def read_asked(folder: Path) -> list[tuple[Path, Asked]]:
     """
     paths = sorted(folder.rglob(FILE_NAME)) if folder.is_dir() else []
     return [(path.parent, _read(path)) for path in paths]
+
+
+def cases_not_run(records_folder: Path, records: Sequence[Record], cases: Collection[str] = ()) -> dict[str, str]:
+    """Return the cases, of ``cases`` or of all, that the machine could not take and why; not those of ``records``.
+
+    Raises:
+        ValueError: what a session was asked for cannot be read; names the file.
+    """
+    measured = {record.case_id for record in records}
+    found = {case_id: why for _, asked in read_asked(records_folder) for case_id, why in asked.not_run.items()}
+    return {case_id: why for case_id, why in found.items() if case_id not in measured and case_id in (cases or found)}
 
 
 def expected_cases(

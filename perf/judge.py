@@ -6,8 +6,10 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
+from perf import ranked
 from perf.baselines import FOLDER, STORED, Baseline, BaselineSignal, find_baseline
 from perf.environment import Environment
 from perf.errors import error_line
@@ -58,9 +60,12 @@ def judge(
     baselines: Mapping[str, Baseline] | Path = FOLDER,
     *,
     expected: Collection[str] = (),
+    not_run: Mapping[str, str] = MappingProxyType({}),
     options: Options = Options(),  # noqa: B008  (immutable)
 ) -> Judgement:
     """Judge every case of ``records``; ``expected`` names case ids that must be among them.
+
+    ``not_run`` are those that the machine could not take, with why: nothing to compare, and so no success.
 
     Raises:
         ValueError: runs of one case that cannot be pooled, or a baseline that cannot be used; names which.
@@ -70,8 +75,10 @@ def judge(
     for case_id, group in groups.items():
         found = find_baseline(baselines, group[0]) if isinstance(baselines, Path) else baselines.get(case_id)
         cases.append(judge_case(group, found, options))
-    seen = {case.case_id for case in cases}
-    cases += [_missing_case(case_id, records) for case_id in expected if case_id not in seen]
+    seen = {case.case_id for case in cases} | set(not_run)
+    cases += [_absent_case(case_id, records, "incompatible", f"not run: {why}") for case_id, why in not_run.items()]
+    missing = "missing: this case was expected and left no record"
+    cases += [_absent_case(case_id, records, "failed", missing) for case_id in expected if case_id not in seen]
     return Judgement(cases=cases, exit_code=exit_code(worst(case.verdict for case in cases)), summary=summarize(cases))
 
 
@@ -121,7 +128,7 @@ class _Bench(NamedTuple):
         approved = self.baseline.signals if self.baseline else []
         rows += [self._missing(base) for base in approved if base.name not in found]
         unproven = self._unproven(found)
-        unproven += self._mismatched(found)
+        unproven += [*self._mismatched(found), *self._apart(found), *self._slow(found)]
         replaced = {row.signal for row in unproven}
         return unproven + [row for row in rows if row.signal not in replaced]
 
@@ -172,12 +179,33 @@ class _Bench(NamedTuple):
             verdict: Verdict = "pass" if most > 0 else "improved"
             told = f"computes something else, as expected of torch {minor}" if most > 0 else f"torch {minor} agrees now"
             return [_expectation(self.records[0], verdict, f"{told}: {known}", "expected mismatch")]
-        if self._approved(MISMATCHES) or most <= 0:
+        return self._never(MISMATCHES, signals, "the compiled step computes something else than the eager one")
+
+    def _never(self, name: str, signals: list[Signal], message: str) -> list[SignalVerdict]:
+        """Return the row of a count that fails above 0 although there is no baseline, unless one approves it."""
+        if self._approved(name) or max((signal.value for signal in signals), default=0) <= 0:
             return []
         now = pooled(signals)
         parts = [f"{part.name} {plain(part.value)}" for part in now.parts]
-        message = "\n".join(["the compiled step computes something else than the eager one", *parts])
-        return [self._answer(MISMATCHES, now, None, Outcome("failed", message))]
+        return [self._answer(name, now, None, Outcome("failed", "\n".join([message, *parts])))]
+
+    def _apart(self, found: Mapping[str, list[Signal]]) -> list[SignalVerdict]:
+        """Return the row of ranks that did not all do the same work, unless that is approved."""
+        signals = found.get(ranked.MISMATCHES, [])
+        names = sorted({part.name.partition(":")[0] for signal in signals for part in signal.parts})
+        return self._never(ranked.MISMATCHES, signals, f"{', '.join(names)} did other work than the other ranks")
+
+    def _slow(self, found: Mapping[str, list[Signal]]) -> list[SignalVerdict]:
+        """Return the row of a run with a slow rank: its times say nothing of the code."""
+        signals = found.get(ranked.SLOW, [])
+        if max((signal.value for signal in signals), default=0) <= 0:
+            return []
+        now, balance = pooled(signals), found[ranked.IMBALANCE]
+        slow = {part.name for signal in signals for part in signal.parts}
+        most = {name: max(p.value for s in balance for p in s.parts if p.name == name) for name in sorted(slow)}
+        told = [f"{name} takes {percent:+.0f} % by itself against the others" for name, percent in most.items()]
+        message = f"{', '.join(told)}, in every step: the others wait for it, so the times are not the code's"
+        return [self._answer(ranked.SLOW, now, None, Outcome("inconclusive", message))]
 
     def _approved(self, name: str) -> BaselineSignal | None:
         return self.baseline.signal(name) if self.baseline else None
@@ -383,16 +411,16 @@ def _nothing_gated(record: Record, options: Options) -> SignalVerdict:
     )
 
 
-def _missing_case(case_id: str, records: Sequence[Record]) -> CaseVerdict:
+def _absent_case(case_id: str, records: Sequence[Record], verdict: Verdict, message: str) -> CaseVerdict:
     device, minor = next(((r.environment.device, r.environment.torch_minor) for r in records), ("any device", "any"))
     row = SignalVerdict(
         case_id=case_id,
         signal=WHOLE_CASE,
         kind="info",
-        verdict="failed",
-        message="missing: this case was expected and left no record",
+        verdict=verdict,
+        message=message,
         reproduce=records[0].command.replace(records[0].case_id, case_id)
         if records
         else f"pytest tests/suite --case {case_id}",
     )
-    return CaseVerdict(case_id=case_id, verdict="failed", runs=0, device=device, torch_minor=minor, signals=[row])
+    return CaseVerdict(case_id=case_id, verdict=verdict, runs=0, device=device, torch_minor=minor, signals=[row])

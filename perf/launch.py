@@ -9,9 +9,11 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from perf import processes
 from perf.errors import error_line
 from perf.evidence import left_behind, trace_environment
 from perf.progress import Follower
@@ -43,21 +45,21 @@ def run_in_fresh_process(order: Order, tell: Callable[[str], None], timeout: flo
     """
     order.stem.parent.mkdir(parents=True, exist_ok=True)
     order.progress_path.unlink(missing_ok=True)  # of a run that was interrupted
-    follower = Follower(order.progress_path)
+    follower, mark = Follower(order.progress_path), uuid.uuid4().hex
     with order.log_path.open("wb") as log, _ended_like_ctrl_c():
         process = subprocess.Popen(
             command_line(order),
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=ROOT,
-            env=_environment(order),
+            env=environment(order) | {processes.MARK: mark},
             start_new_session=True,
         )
         problem = ""
         try:
             problem = _follow(process, follower, tell, timeout)
         finally:
-            _end(process)
+            _end(process, mark)
     return _finished_record(order, problem or _exit_in_words(process.returncode))
 
 
@@ -100,7 +102,16 @@ def _exit_in_words(returncode: int) -> str:
 
 
 def command_line(order: Order) -> list[str]:
-    """Return the command of the child: pytest on the single test that measures."""
+    """Return the command of a run: of its one process, or of what starts its ranks."""
+    python, *child = child_command(order)
+    if not order.case.distributed:
+        return [python, *child]
+    record = str(order.record_path.resolve())
+    return [python, "-m", "perf.ranks", str(order.case.ranks), record, *child[2:]]
+
+
+def child_command(order: Order) -> list[str]:
+    """Return the command of the process that measures, or of each that does: pytest on the single test for it."""
     benchmark = order.stem.resolve().with_suffix(".benchmark.json")  # the child starts in the project's root
     options = ["-q", "-p", "no:cacheprovider", "-o", "filterwarnings=default", f"--benchmark-json={benchmark}"]
     patch = ["--patch", str(order.patch.resolve())] if order.patch else []
@@ -117,7 +128,8 @@ def command_line(order: Order) -> list[str]:
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
-def _environment(order: Order) -> dict[str, str]:
+def environment(order: Order) -> dict[str, str]:
+    """Return the environment variables of the run's process."""
     # pytest-benchmark refuses to measure where it believes xdist spreads tests; the child is alone.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     # Set iteration order reaches Python call counts.
@@ -144,7 +156,7 @@ def _tell_new(follower: Follower, tell: Callable[[str], None]) -> None:
         tell(line)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], mark: str) -> None:
     """Leave nothing of the run behind; SIGINT first, so that it can write its record."""
     try:
         if process.poll() is None:
@@ -156,6 +168,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        processes.kill_marked(mark)  # ranks have sessions of their own
 
 
 def _finished_record(order: Order, problem: str) -> Record:

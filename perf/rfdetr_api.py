@@ -82,6 +82,12 @@ class Stepper:
         """The torch device that the model is on."""
         return self.built.module.device
 
+    @property
+    def ddp(self) -> Any:
+        """The DistributedDataParallel that the step goes through; None where it goes through none."""
+        wrapped = self.built.trainer.strategy.model
+        return None if wrapped is self.built.module else wrapped
+
     def synchronize(self) -> None:
         """Wait until the device has done all that was asked of it; nothing to wait for on a CPU."""
         import torch
@@ -90,7 +96,11 @@ class Stepper:
             torch.cuda.synchronize()
 
     def prepare(self) -> tuple[Any, Any]:
-        """Return the batch for the next step, after rfdetr's own batch-start hook (multi-scale resize)."""
+        """Return the batch for the next step, after rfdetr's own batch-start hook (multi-scale resize).
+
+        Ranks wait for each other here, so that a step begins on all of them at once.
+        """
+        self.built.trainer.strategy.barrier()
         samples, targets = self.batch
         fresh = type(samples)(**_nested_fields(samples))
         batch = (fresh, targets)
@@ -214,6 +224,8 @@ def _train_fields(case: Case, config: Any, output_dir: Path) -> dict[str, Any]:
         "expanded_scales": case.expanded_scales,
         "square_resize_div_64": case.square,
         "devices": case.devices,
+        "num_nodes": case.nodes,
+        "strategy": case.strategy,
         "tensorboard": False,
         "progress_bar": None,
         "run_test": False,
@@ -240,7 +252,7 @@ def steered(case: Case) -> Iterator[list[str]]:
     - cpu lane, ``compile``: rfdetr opens its compile gate only for ``rfdetr.config.DEVICE == "cuda"``.
     - another backend than Inductor: rfdetr names none, so ``torch.compile`` gets it as its default.
     - ``dynamic`` and ``mode``: replace what rfdetr passes for the model itself.
-    - ``suppress_errors`` and ``capture_scalars``: what :func:`build_module` sets is undone at the end.
+    - ``suppress_errors``, ``capture_scalars``, ``optimize_ddp``: what :func:`build_module` sets is undone at the end.
     """
     adaptations: list[str] = []
     with contextlib.ExitStack() as stack:
@@ -304,9 +316,21 @@ def _is_module(target: Any) -> bool:
     return isinstance(target, torch.nn.Module)
 
 
-def _dynamo_settings(case: Case) -> dict[str, bool]:
+OPTIMIZE_DDP: dict[str, bool | str | None] = {
+    "torch": None,
+    "on": True,
+    "off": False,
+    "python-reducer": "python_reducer",
+}
+
+
+def _dynamo_settings(case: Case) -> dict[str, bool | str]:
     """Return the ``torch._dynamo.config`` entries that ``case`` sets."""
-    wanted = {"suppress_errors": case.suppress_errors, "capture_scalar_outputs": case.capture_scalars}
+    wanted = {
+        "suppress_errors": case.suppress_errors,
+        "capture_scalar_outputs": case.capture_scalars,
+        "optimize_ddp": OPTIMIZE_DDP[case.optimize_ddp],
+    }
     return {name: value for name, value in wanted.items() if value is not None}
 
 
@@ -437,9 +461,15 @@ def _training_callbacks(built: Built) -> list[Any]:
 
 
 def _data_module(built: Built, samples: list[Sample], val_batches: int = 0) -> Any:
-    """Return rfdetr's data module with ``samples`` for a data set: its own collation, packing and transfer."""
+    """Return rfdetr's data module with ``samples`` for a data set: its own collation, packing and transfer.
+
+    Lightning has each of n ranks read every n-th item, so that each sample is there n times: a rank reads its own.
+    """
     from rfdetr.training import RFDETRDataModule
     from torch.utils.data import DataLoader
+
+    def each(count: int) -> list[Sample]:
+        return [sample for sample in samples * count for _ in range(built.case.ranks)]
 
     class OneBatch(RFDETRDataModule):
         def setup(self, stage: str | None = None) -> None:
@@ -447,9 +477,9 @@ def _data_module(built: Built, samples: list[Sample], val_batches: int = 0) -> A
 
         def train_dataloader(self) -> Any:
             collate = getattr(self, "_collate_fn_train", self._collate_fn)
-            return DataLoader(samples, batch_size=len(samples), collate_fn=collate)
+            return DataLoader(each(1), batch_size=len(samples), collate_fn=collate)
 
         def val_dataloader(self) -> Any:
-            return DataLoader(samples * val_batches, batch_size=len(samples), collate_fn=self._collate_fn)
+            return DataLoader(each(val_batches), batch_size=len(samples), collate_fn=self._collate_fn)
 
     return OneBatch(built.model_config, built.train_config)

@@ -10,14 +10,17 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from perf import environment
+from perf import environment, ranked
+from perf.cluster import cluster
 from perf.evidence import Evidence, collecting
 from perf.probes import compilation
+from perf.probes.distributed import Graphs, communication, gather, watching_graphs
 from perf.probes.epoch import run_epoch
 from perf.probes.memory import peak_memory
 from perf.probes.parity import ADAPTATION, parity
@@ -36,17 +39,21 @@ from perf.workload import make_samples
 
 @dataclass(frozen=True)
 class Plan:
-    """How many steps a run takes: warm-up after the first step, timed ones, profiled ones."""
+    """How many steps a run takes: warm-up after the first step, timed ones, profiled ones.
+
+    ``traffic``: those whose collectives are looked at, where there are several ranks.
+    """
 
     warmup: int
     timed: int
     profiled: int
+    traffic: int = 3
 
 
 # On a CPU only counts are gated, so a few steps do. On a GPU the first ten steps still load modules and grow
 # the allocator's pools; thirty timed ones make the run's median steadier than runs differ among themselves. GPU busy
 # scatters by 0.12 % from step to step (H200, nano-b4) and far less from run to run, so a run profiles twelve.
-PLANS = {"cpu": Plan(warmup=2, timed=5, profiled=1), "gpu": Plan(warmup=10, timed=30, profiled=12)}
+PLANS = {"cpu": Plan(warmup=2, timed=5, profiled=1), "gpu": Plan(warmup=10, timed=30, profiled=12, traffic=12)}
 
 # Within these random.Random(step) draws every size of a ladder of 7, 8 or 11; the last one comes at step 19.
 EPOCH_STEPS = 20
@@ -70,6 +77,7 @@ class Run:
             gpu_before=environment.gpu_states() if order.case.lane == "gpu" else [],
         )
         self.model: Any = None
+        self.graphs: Graphs | None = None
         self.evidence = Evidence(order.stem, self.record)
         self._write()
 
@@ -100,7 +108,7 @@ class Run:
     def _measure(self, benchmark: Any) -> None:
         case = self.order.case
         _check_torch(self.record.environment.torch_minor)
-        with tempfile.TemporaryDirectory() as scratch, steered(case) as adaptations:
+        with tempfile.TemporaryDirectory() as scratch, steered(case) as adaptations, self._watching():
             if self.order.patch:
                 _import_patch(self.order.patch)
                 adaptations.append(f"patched by {self.order.patch.name}")
@@ -114,9 +122,32 @@ class Run:
                 self._measure_parity(built, Path(scratch))
             else:
                 self._measure_step(built, benchmark)
+            if case.distributed:
+                self._merge()
+
+    @contextlib.contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Note which graphs are captured, where ranks are to be compared."""
+        if not (self.order.case.distributed and self.order.case.compile):
+            yield
+            return
+        with watching_graphs() as self.graphs:
+            yield
+
+    def _merge(self) -> None:
+        """Put what all ranks measured into the record; each calls this, and keeps what it measured itself in a file."""
+        case = self.order.case
+        ranks = [Record.model_validate_json(text) for text in gather(self.record.model_dump_json())]
+        if different := ranked.different_machines(ranks):
+            raise RuntimeError("\n".join(["ranks cannot be taken together", *different]))
+        if self.order.rank:
+            return
+        self.record.signals = ranked.merged([record.signals for record in ranks])
+        if step_time := self.record.signal("step_time"):
+            self.record.signals.append(ranked.rate(step_time, case.batch_size * case.ranks))
 
     def _measure_step(self, built: Built, benchmark: Any) -> None:
-        samples = make_samples(built.case, built.resolution)
+        samples = make_samples(built.case, built.resolution, seed=self.order.rank)
         fit(built, samples, lambda stepper: self._probe(stepper, benchmark))
         if built.case.compile:
             self._validate(built, samples)
@@ -126,7 +157,7 @@ class Run:
             msg = f"{built.case.id}: the generated data set has no keypoints; measure a step of this config instead"
             raise ValueError(msg)
         batch = built.case.batch_size
-        spec = ShapesSpec(images_train=EPOCH_STEPS * batch, images_valid=batch)
+        spec = ShapesSpec(images_train=EPOCH_STEPS * batch * built.case.ranks, images_valid=batch)
         self._add(run_epoch(built, write_shapes(scratch, spec), self.progress))
 
     def _measure_parity(self, built: Built, scratch: Path) -> None:
@@ -154,7 +185,7 @@ class Run:
         self._add(self._work(stepper))
         # After all steps, so that a recompile in any of them is in it; but before the calls are counted, since
         # Dynamo takes the profile function's own frames for frames to compile.
-        self._add(compilation.signals(stepper.built.module.model))
+        self._add([*compilation.signals(stepper.built.module.model), *(self.graphs.signals() if self.graphs else [])])
         self.evidence.take("the training steps")
         self._add(call_counts(stepper))
 
@@ -182,6 +213,9 @@ class Run:
         called = Tally() if self.order.case.compile else dispatched_ops(stepper)
         ops = aten_ops(first, called)
         found = [ops, *gpu_signals([first, *more], sync_lines(stepper))] if on_gpu else [ops]
+        if stepper.ddp is not None:
+            steps = 1 if self.order.untimed else self.plan.traffic
+            found += communication(stepper, steps, timed=not self.order.untimed)
         return [signal for signal in found if signal.kind not in TIMED or not self.order.untimed]
 
     def _add(self, signals: list[Signal]) -> None:
@@ -202,6 +236,7 @@ class Run:
 
 def _fingerprint(order: Order) -> environment.Environment:
     found = environment.collect(order.case.lane)
+    found = found.model_copy(update={"cluster": cluster(order.case)})
     if order.patch is None:
         return found
     # A patched rfdetr is not the release it was installed as, and must not become a baseline.

@@ -17,6 +17,11 @@ MINOR_VARIABLE = "RFDETR_PERF_TORCH_MINOR"
 MANIFEST = "ab.json"
 
 
+def rank_stem(stem: Path, rank: int) -> Path:
+    """Return the common start of the files of one rank: rank 0 has the run's own."""
+    return stem.with_name(f"{stem.name}-rank-{rank}") if rank else stem
+
+
 @dataclass(frozen=True)
 class Order:
     """What a run was told: which case, as which run of which session, and where its files go.
@@ -26,6 +31,7 @@ class Order:
     ``patch`` is a Python file executed before rfdetr builds anything, to measure a change without installing it.
     ``untimed``: count only, since other runs may share the GPU. ``cold``: the case has an Inductor cache of its own.
     ``python``: the interpreter of another environment, to measure the rfdetr that is installed there.
+    ``rank``: which of the case's processes this is; rank 0 leaves the record of the run, the others one of their own.
     """
 
     case: Case
@@ -36,16 +42,17 @@ class Order:
     untimed: bool = False
     cold: bool = False
     python: Path | None = None
+    rank: int = 0
 
     @property
     def stem(self) -> Path:
-        """The common start of the run's files."""
-        return self.folder / self.case.id / f"run-{self.run}"
+        """The common start of the run's files; each rank has its own."""
+        return rank_stem(self.folder / self.case.id / f"run-{self.run}", self.rank)
 
     @property
     def record_path(self) -> Path:
-        """Where the record goes."""
-        return self.stem.with_suffix(".record.json")
+        """Where the record goes. That of a rank is no record of a run, and so has another suffix."""
+        return self.stem.with_suffix(".rank.json" if self.rank else ".record.json")
 
     @property
     def progress_path(self) -> Path:

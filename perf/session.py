@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -27,6 +28,24 @@ DEFAULT_RUNS: dict[Lane, int] = {"cpu": 1, "gpu": 3}
 def gpu_count() -> int:
     """Return how many NVIDIA GPUs this process may use, as NVML says; torch is not asked."""
     return len(environment.gpu_states())
+
+
+def lacking(case: Case) -> str:
+    """Return what ``case`` needs and this machine, or the part of it that an xdist worker has, lacks; empty if nothing.
+
+    Several nodes are not the suite's to start.
+    """
+    if case.lane == "gpu" and not gpu_count():
+        return "needs an NVIDIA GPU, and NVML shows none on this machine"
+    shown = len(environment.gpu_states()) if case.lane == "gpu" else case.devices
+    if shown < case.devices:
+        return f"needs {case.devices} GPUs, NVML shows {shown}"
+    return "" if case.nodes == 1 else f"needs {case.nodes} nodes: start it with torchrun or srun (docs/clusters.md)"
+
+
+def is_partly_there(case: Case) -> bool:
+    """Return whether ``case`` is of a lane that this machine has: then that it cannot be run must not go unseen."""
+    return case.lane == "cpu" or gpu_count() > 0
 
 
 def worker_threads(workers: int) -> dict[str, str]:
@@ -123,18 +142,27 @@ class Session:
         folder = self.folder / case.id if case else self.folder
         return read_records(folder) if any(folder.rglob("*.record.json")) else []
 
-    def judge(self, records: Sequence[Record], expected: Sequence[str] = ()) -> Judgement:
+    def judge(
+        self,
+        records: Sequence[Record],
+        expected: Sequence[str] = (),
+        not_run: Mapping[str, str] = MappingProxyType({}),
+    ) -> Judgement:
         """Judge ``records`` against the stored baselines; ``expected`` are the ids that must be among them.
+
+        ``not_run`` are those that this machine cannot take, and why.
 
         Raises:
             ValueError: a baseline cannot be used; names the file.
         """
         options = Options(gate=self.gate, records_path=self.folder)
-        return judge(records, self.baselines, expected=expected, options=options)
+        return judge(records, self.baselines, expected=expected, not_run=not_run, options=options)
 
 
 # The user property by which a report says which test of which case it is of, and the suite's two tests.
 PLACE, MEASURE, VERDICT = "rfdetr-perf", "test_measure", "test_verdict"
+# And by which it says why this machine cannot run the case.
+NOT_RUN = "rfdetr-perf-not-run"
 # Where pytest's config keeps the session.
 STASH = pytest.StashKey[Session]()
 

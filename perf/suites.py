@@ -77,6 +77,17 @@ def _parity(lane: Lane) -> list[Case]:
     return [case for c in cases for case in (c, _with(c, precision="fp32"))]
 
 
+def _distributed(lane: Lane) -> list[Case]:
+    """One process, the same through DDP, and two: eager and compiled, and what Dynamo's DDPOptimizer changes."""
+    plain = [_base(lane), _compiled(lane)]
+    through = [_with(case, strategy="ddp") for case in plain]
+    two = [_with(case, devices=2) for case in plain]
+    whole = _with(two[-1], optimize_ddp="off")
+    # A data set read by rfdetr's own loader: a fixed batch has nothing to wait for.
+    epoch = _with(_base(lane), measure="epoch", workers=0 if lane == "cpu" else 2)
+    return [*plain, *through, *two, whole, *(_with(epoch, devices=devices) for devices in (1, 2))]
+
+
 DEFAULT_SUITE = "main"
 _MAKERS: dict[str, Callable[[Lane], list[Case]]] = {
     DEFAULT_SUITE: _main,
@@ -85,6 +96,7 @@ _MAKERS: dict[str, Callable[[Lane], list[Case]]] = {
     "shapes-backward": _backward,
     "settings": _settings,
     "parity": _parity,
+    "distributed": _distributed,
 }
 SUITES = tuple(_MAKERS)
 LANES: tuple[Lane, ...] = ("gpu", "cpu")

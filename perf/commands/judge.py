@@ -6,7 +6,7 @@ import argparse
 
 from perf.commands.arguments import Command, add_output, add_records
 from perf.commands.output import tell
-from perf.expected import expected_cases
+from perf.expected import cases_not_run, expected_cases
 from perf.judge import Options, judge
 from perf.record_files import Narrowing, take
 
@@ -21,7 +21,8 @@ def _judge(options: argparse.Namespace) -> int:
     records = list(files.values())
     expected = options.case or expected_cases(options.records, records, options.baselines, files)
     settings = Options(gate=options.gate, records_path=options.records)
-    judgement = judge(records, options.baselines, expected=expected, options=settings)
+    not_run = cases_not_run(options.records, records, options.case or ())
+    judgement = judge(records, options.baselines, expected=expected, not_run=not_run, options=settings)
     return tell(options, judgement, records, options.records)
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from types import CodeType
 from typing import Any
 from unittest import mock
@@ -123,6 +124,8 @@ class _Epoch:
         self._interpolated: tuple[Step, Any] | None = None
         self._began = 0.0
         self._first = 0.0
+        self._ended = 0.0
+        self._waits: list[float] = []
 
     def callback(self) -> Any:
         """Return the Lightning callback that does it."""
@@ -135,8 +138,7 @@ class _Epoch:
                 epoch.begin()
 
             def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, index: int) -> None:
-                if index == 0:
-                    epoch.begin_first()
+                epoch.begin_step(index)
 
             def on_train_batch_end(self, trainer: Any, module: Any, _: Any, batch: Any, index: int) -> None:
                 epoch.end_step(batch, index, last=trainer.is_last_batch)
@@ -146,8 +148,12 @@ class _Epoch:
     def begin(self) -> None:
         self._began = time.perf_counter()
 
-    def begin_first(self) -> None:
-        self._first = time.perf_counter()
+    def begin_step(self, index: int) -> None:
+        now = time.perf_counter()
+        if index == 0:
+            self._first = now
+        else:
+            self._waits.append(1e3 * (now - self._ended))
 
     def end_step(self, batch: Any, index: int, *, last: bool) -> None:
         if index == 0:
@@ -156,8 +162,9 @@ class _Epoch:
             self._interpolated = self.watch.now, batch
         if not last:
             self.watch.steps.append(Step())
+            self._ended = time.perf_counter()
             return
-        self.times.append(self._seconds("epoch_time", self._began, batch))
+        self.times += [self._seconds("epoch_time", self._began, batch), *self._input_wait()]
         self.compiled = compilation.signals(self.built.module.model)
         if self._interpolated is not None:
             self._time_interpolation(*self._interpolated)
@@ -165,6 +172,11 @@ class _Epoch:
     def _seconds(self, name: str, since: float, batch: Any) -> Signal:
         Stepper(self.built, batch).synchronize()
         return Signal(name=name, kind="info", unit="s", value=time.perf_counter() - since)
+
+    def _input_wait(self) -> list[Signal]:
+        """Return how long the host waits for the next batch, and to hand it to the device, between two steps."""
+        waits = self._waits
+        return [Signal(name="input_wait", kind="info", unit="ms", value=median(waits), samples=waits)] if waits else []
 
     def _time_interpolation(self, step: Step, batch: Any) -> None:
         # By a step that is not one of the epoch's, so that no profiler is in the epoch's times and counts.

@@ -55,6 +55,15 @@ def _is_kernel(event: Event) -> bool:
     return event.category == KERNEL
 
 
+def is_collective_kernel(event: Event) -> bool:
+    """Return whether this is a kernel of NCCL, which runs for as long as it waits for other ranks."""
+    return _is_kernel(event) and event.name.startswith("nccl")
+
+
+def _works(event: Event) -> bool:
+    return _is_kernel(event) and not is_collective_kernel(event)
+
+
 def _is_copy(event: Event) -> bool:
     return event.category == "gpu_memcpy" and ("DtoH" in event.name or "HtoD" in event.name)
 
@@ -72,10 +81,13 @@ def _count(name: str, kind: Any, unit: str, steps: list[list[Event]], wanted: An
 
 
 def _busy(steps: list[list[Event]]) -> Signal:
-    """Return the sum of kernel durations per step in ms; kernels on two streams at once count twice."""
-    samples = [sum(event.duration for event in events if _is_kernel(event)) / 1e3 for events in steps]
+    """Return the sum of kernel durations per step in ms; kernels on two streams at once count twice.
+
+    Without those of NCCL: busy waiting is no work.
+    """
+    samples = [sum(event.duration for event in events if _works(event)) / 1e3 for events in steps]
     phases: dict[str, float] = {}
-    for event in filter(_is_kernel, steps[0]):
+    for event in filter(_works, steps[0]):
         phases[event.phase] = phases.get(event.phase, 0.0) + event.duration / 1e3
     parts = [Part(name=phase, value=total) for phase, total in sorted(phases.items(), key=lambda item: -item[1])]
     return Signal(name="gpu_busy", kind="device", unit="ms", value=median(samples), samples=samples, parts=parts)

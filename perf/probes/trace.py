@@ -37,23 +37,20 @@ def capture(stepper: Stepper) -> list[Event]:
     The device is synchronized before the profiler stops, so that every kernel of the step is in it; that
     synchronization is outside the step and is left out.
     """
-    from torch.profiler import ProfilerActivity, profile, record_function
+    from torch.profiler import record_function
 
     def enter(phase: str) -> None:
         with record_function(_MARK + phase):
             pass
 
-    activities = [ProfilerActivity.CPU]
-    if stepper.device.type == "cuda":
-        activities.append(ProfilerActivity.CUDA)
     batch = stepper.prepare()
     stepper.synchronize()
-    with phase_hooks(stepper, enter), profile(activities=activities) as profiler:
+    with phase_hooks(stepper, enter), profiling(stepper) as profiler:
         enter(OTHER)
         stepper.step(batch)
         enter("end")
         stepper.synchronize()
-    return parse(_export(profiler))
+    return parse(export(profiler))
 
 
 def without_ops(events: list[Event]) -> list[Event]:
@@ -61,7 +58,18 @@ def without_ops(events: list[Event]) -> list[Event]:
     return [event for event in events if event.category != OP]
 
 
-def _export(profiler: Any) -> list[dict[str, Any]]:
+def profiling(stepper: Stepper) -> Any:
+    """Return torch's profiler of the host and of the device that the model is on: a context manager."""
+    from torch.profiler import ProfilerActivity, profile
+
+    activities = [ProfilerActivity.CPU]
+    if stepper.device.type == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    return profile(activities=activities)
+
+
+def export(profiler: Any) -> list[dict[str, Any]]:
+    """Return the events of a profile that have a duration, as a Chrome trace has them."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))

@@ -26,6 +26,11 @@ from perf.suites import catalogue
             "seg-small-b4-bf16-graphs-per-batch-padded",
         ),
         (Case(config="base", workers=0, devices=2), "base-b4-w0-x2"),
+        (Case(config="nano", strategy="ddp"), "nano-b4-ddp"),
+        (
+            Case(config="nano", compile=True, devices=8, nodes=2, optimize_ddp="off"),
+            "nano-b4-compile-x8-nodes2-optimize-ddp-off",
+        ),
         (
             Case(config="nano", compile=True, dynamic="auto", mode="reduce-overhead", suppress_errors=True),
             "nano-b4-compile-dynamic-auto-reduce-overhead-suppress-on",
@@ -54,6 +59,9 @@ def test_ids_are_stable(case: Case, expected: str) -> None:
         {"padded": True},
         {"workers": 0},
         {"devices": 2},
+        {"nodes": 2},
+        {"strategy": "ddp"},
+        {"compile": True, "devices": 2, "optimize_ddp": "on"},
         {"compile": True, "dynamic": "off"},
         {"compile": True, "mode": "reduce-overhead"},
         {"compile": True, "suppress_errors": False},
@@ -86,6 +94,18 @@ def test_the_eager_case_does_the_same_work() -> None:
     assert compiled.eager.eager == compiled.eager
 
 
+@pytest.mark.parametrize(
+    ("case", "ranks", "distributed"),
+    [
+        (Case(config="nano"), 1, False),
+        (Case(config="nano", strategy="ddp"), 1, True),
+        (Case(config="nano", devices=4, nodes=2), 8, True),
+    ],
+)
+def test_a_case_says_how_many_processes_it_takes(case: Case, ranks: int, distributed: bool) -> None:
+    assert (case.ranks, case.distributed) == (ranks, distributed)
+
+
 def test_find_case_returns_the_case() -> None:
     assert find_case("nano-b4-compile") == Case(config="nano", compile=True)
 
@@ -94,7 +114,10 @@ CHOICES: dict[str, st.SearchStrategy[Any]] = {
     "config": st.sampled_from(KNOWN),
     "batch_size": st.integers(1, 300),
     "workers": st.integers(0, 64),
-    "devices": st.integers(1, 16),
+    "devices": st.sampled_from([1, 1, 2, 16]),
+    "nodes": st.sampled_from([1, 1, 1, 12]),
+    "strategy": st.sampled_from(["auto", "auto", "ddp"]),
+    "optimize_ddp": st.sampled_from(["torch", "torch", "on", "off", "python-reducer"]),
     "suppress_errors": st.none() | st.booleans(),
     "capture_scalars": st.none() | st.booleans(),
 }
@@ -175,6 +198,10 @@ def test_an_unknown_config_lists_the_known_ones() -> None:
         {"config": "../nano"},
         {"config": "nano", "batch_size": 0},
         {"config": "nano", "devices": 0},
+        {"config": "nano", "devices": 2, "strategy": "ddp"},
+        {"config": "nano", "devices": 2, "optimize_ddp": "off"},
+        {"config": "nano", "compile": True, "optimize_ddp": "off"},
+        {"config": "nano", "compile": True, "devices": 2, "measure": "parity"},
         {"config": "nano", "workers": -1},
         {"config": "nano", "lane": "tpu"},
         {"config": "nano", "speed": "fast"},

@@ -297,6 +297,6 @@ def test_the_cpu_lane_runs_on_one_thread(order: Order, stand_in: Callable[[str],
 def test_only_a_cold_run_has_an_inductor_cache_of_its_own(order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     cold = replace(order, cold=True)
-    assert "TORCHINDUCTOR_CACHE_DIR" not in launch._environment(order)
-    assert launch._environment(cold)["TORCHINDUCTOR_CACHE_DIR"] == str(cold.cache.resolve())
+    assert "TORCHINDUCTOR_CACHE_DIR" not in launch.environment(order)
+    assert launch.environment(cold)["TORCHINDUCTOR_CACHE_DIR"] == str(cold.cache.resolve())
     assert "--cold" in launch.command_line(cold)

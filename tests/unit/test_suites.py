@@ -26,7 +26,7 @@ def test_a_suite_stays_in_its_lane_and_repeats_no_case(name: str, lane: Lane) ->
 
 
 def test_an_unknown_suite_lists_the_known_ones() -> None:
-    known = "main, configs, shapes, shapes-backward, settings, parity"
+    known = "main, configs, shapes, shapes-backward, settings, parity, distributed"
     with pytest.raises(ValueError, match=f"unknown suite 'all'; known: {known}"):
         suite("all", "cpu")
 
