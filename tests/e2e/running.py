@@ -29,13 +29,15 @@ class Outcome:
         return next(row for row in self.case(case_id).signals if row.signal == name)
 
 
-def run_suite(records: Path, *arguments: str, patch: str | None = None, runs: int | None = None) -> Outcome:
+def run_suite(
+    records: Path, *arguments: str, patch: str | None = None, runs: int | None = None, untimed: bool = False
+) -> Outcome:
     """Run the suite as a user would, then judge its records once more by the command line; both must agree.
 
     ``arguments`` go to both: ``--case``, ``--baselines`` and ``--gate``.
     """
     measuring = ["--records", str(records), *(["--patch", str(PATCHES / patch)] if patch else [])]
-    counted = ["--runs", str(runs)] if runs else []
+    counted = [*(["--runs", str(runs)] if runs else []), *(["--untimed"] if untimed else [])]
     done = python("-m", "pytest", "tests/suite", "-p", "no:cacheprovider", *measuring, *counted, *arguments)
     judged = python("-m", "perf.cli", "judge", str(records), "--json", *arguments)
     assert judged.returncode == done.returncode, f"{done.stdout}\n{judged.stdout}\n{judged.stderr}"

@@ -1,0 +1,150 @@
+"""Two real ranks on a CPU, by gloo: their counts, a slow one, one that compiles alone, one that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from running import ROOT, python, run_suite
+
+from perf.case import Case
+from perf.launch import RunFailed, run_in_fresh_process
+from perf.record import Record, read_record, read_records
+from perf.run_order import Order
+
+EAGER = Case(config="nano", lane="cpu", batch_size=2, devices=2)
+COMPILED = Case(config="nano", lane="cpu", batch_size=2, compile=True, backend="eager", devices=2)
+
+
+def test_counts_are_those_of_the_baseline_and_a_slow_rank_is_named(tmp_path: Path) -> None:
+    outcome = run_suite(tmp_path, "--case", EAGER.id, patch="slow_rank.py")
+    row = outcome.signal(EAGER.id, "slow_ranks")
+
+    assert outcome.exit_code == 3, outcome.output
+    assert row.verdict == "inconclusive"
+    assert row.message.startswith("rank 1 takes +")
+    assert "rank 1 takes +" in outcome.output
+    # The patch itself is one Python call more on either rank, and one call of sleep.
+    gated = {row.signal: row for row in outcome.case(EAGER.id).signals if row.verdict and row.signal != "slow_ranks"}
+    assert {name: row.change for name, row in gated.items() if row.change} == {"python_calls": 2, "c_calls": 3}
+    assert {row.verdict for row in gated.values()} == {"pass"}
+    [record] = read_records(tmp_path)
+    for name in ("step_time", "own_time", "collective_time", "collective_overlap", "peak_rss", "rank_imbalance"):
+        found = record.signal(name)
+        assert found
+        assert [part.name for part in found.parts] == ["rank 0", "rank 1"]
+
+
+def test_a_rank_that_recompiles_alone_fails_and_the_graphs_of_both_are_the_same(tmp_path: Path) -> None:
+    outcome = run_suite(tmp_path, "--case", COMPILED.id, patch="rank_recompiles.py", untimed=True)
+    row = outcome.signal(COMPILED.id, "rank_mismatches")
+
+    assert outcome.exit_code == 1, outcome.output
+    assert outcome.case(COMPILED.id).verdict == "regressed"
+    assert {part.name.partition(":")[0] for part in row.parts} == {"rank 1"}
+    assert any("rank 1: recompiles tests/e2e/patches/rank_recompiles.py:_double" in part.name for part in row.parts)
+    assert outcome.signal(COMPILED.id, "recompiles").change == 1
+    assert outcome.signal(COMPILED.id, "ddp_graph_pieces").change == 0
+    [record] = read_records(tmp_path)
+    pieces, graphs = record.signal("ddp_graph_pieces"), record.signal("graph_nodes")
+    assert pieces
+    assert graphs
+    assert pieces.value > record.case.ranks * 7  # what Dynamo captures on each rank, and DDPOptimizer cuts
+
+
+def an_order(folder: Path, session: str = "s1") -> Order:
+    return Order(case=EAGER, session=session, run=0, folder=folder / session, untimed=True)
+
+
+def ranks() -> dict[int, psutil.Process]:
+    """Return the processes below this one that are a rank, by their rank."""
+    below = psutil.Process().children(recursive=True)
+    return {int(process.environ()["RANK"]): process for process in below if "RANK" in process.environ()}
+
+
+class When:
+    """A ``tell`` that calls ``then`` once, at the first line that says ``text``."""
+
+    def __init__(self, text: str, then: Callable[[], None]) -> None:
+        self.text, self.then, self.at = text, then, 0.0
+        self.seen: list[psutil.Process] = []
+
+    def __call__(self, line: str) -> None:
+        if self.text in line and not self.at:
+            self.seen = psutil.Process().children(recursive=True)
+            self.at = time.monotonic()
+            self.then()
+
+
+def assert_gone(processes: list[psutil.Process]) -> None:
+    assert len(processes) >= 3  # the launcher and two ranks
+    _, alive = psutil.wait_procs(processes, timeout=5)
+    assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def test_a_rank_that_is_killed_ends_the_run_within_a_minute_and_is_named(tmp_path: Path) -> None:
+    def kill() -> None:
+        ranks()[1].kill()
+
+    tell, order = When("counting work", kill), an_order(tmp_path)
+
+    with pytest.raises(RunFailed, match="rank 1 of 2 was killed by SIGKILL"):
+        run_in_fresh_process(order, tell, timeout=300)
+
+    assert time.monotonic() - tell.at < 60
+    assert_gone(tell.seen)
+    record = read_record(order.record_path)
+    assert (record.status, record.error) == ("failed", "rank 1 of 2 was killed by SIGKILL")
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    tell, order = When("first step", lambda: os.kill(os.getpid(), signal.SIGINT)), an_order(tmp_path)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_in_fresh_process(order, tell, timeout=300)
+
+    assert time.monotonic() - tell.at < 60
+    assert_gone(tell.seen)
+    assert read_record(order.record_path).status != "finished"
+
+
+TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+
+
+def test_torchrun_measures_a_run_beside_another_session(tmp_path: Path) -> None:
+    command = ["rfdetr-perf", "run", "--case", EAGER.id, "--untimed", "--records", str(tmp_path)]
+    slurm = {"SLURM_JOB_ID": "4711", "SLURM_JOB_PARTITION": "cpu", "PATH": f"{scripts(tmp_path)}:{os.environ['PATH']}"}
+    with subprocess.Popen(
+        [sys.executable, "-m", *TORCHRUN, *command], cwd=ROOT, env=os.environ | slurm, stdout=subprocess.DEVNULL
+    ) as theirs:
+        ours = run_in_fresh_process(an_order(tmp_path, "ours"), lambda _: None, timeout=300)
+        assert theirs.wait(300) == 0
+    found = read_record(tmp_path / "slurm-4711" / EAGER.id / "run-0.record.json")
+
+    assert found.status == ours.status == "finished"
+    assert counts(found) == counts(ours)
+    told = found.environment.cluster
+    assert told
+    assert (told.launcher, told.scheduler, told.job, told.ranks) == ("torchrun", "slurm", "4711", 2)
+    judged = python("-m", "perf.cli", "judge", str(tmp_path / "slurm-4711"))
+    assert judged.returncode == 0, judged.stdout
+
+
+def scripts(folder: Path) -> Path:
+    """Return a folder with the console script, which the environment of a developer need not have."""
+    script = folder / "bin" / "rfdetr-perf"
+    script.parent.mkdir()
+    script.write_text(f"#!{sys.executable}\nimport sys\nfrom perf.cli import main\nsys.exit(main())\n")
+    script.chmod(0o755)
+    return script.parent
+
+
+def counts(record: Record) -> dict[str, float]:
+    return {signal.name: signal.value for signal in record.signals if signal.kind.startswith("count")}

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from tiny import one_thread
+from torch.nn.parallel import DistributedDataParallel
+
+from perf.probes import compilation
+from perf.probes.distributed import buckets, gather, length, overlap, traffic, union, watching_graphs
+from perf.probes.trace import Event
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+def event(category: str, name: str, start: float, end: float) -> Event:
+    return Event(category, name, start, end - start, "")
+
+
+def test_spans_that_touch_become_one() -> None:
+    assert union([(5, 6), (0, 2), (1, 3), (3, 4)]) == [(0, 4), (5, 6)]
+    assert overlap([(0, 4), (5, 6)], [(1, 2), (3, 5.5)]) == [(1, 2), (3, 4), (5, 5.5)]
+    assert length([(1, 2), (3, 4), (5, 5.5)]) == 2.5
+
+
+def test_on_a_gpu_kernels_hide_collectives() -> None:
+    found = traffic(
+        [
+            event("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)", 0, 4000),
+            event("kernel", "void at::native::gemm", 1000, 3000),
+            event("kernel", "void at::native::gemm", 5000, 6000),
+            event("cpu_op", "aten::mm", 0, 9000),  # the host's ops say nothing of the GPU
+        ],
+        wall=10,
+    )
+    assert (found.wall, found.inside, found.hidden) == (10, 4, 2)
+    assert dict(found.names.counts) == {"ncclDevKernel_AllReduce_Sum_f32_RING_LL": 1}
+
+
+def test_on_a_cpu_ops_do() -> None:
+    found = traffic(
+        [
+            event("user_annotation", "gloo:all_reduce", 0, 4000),
+            event("cpu_op", "c10d::allreduce_", 0, 100),
+            event("cpu_op", "aten::mm", 3000, 9000),
+        ],
+        wall=10,
+    )
+    assert (found.inside, found.hidden, found.names.total) == (4, 1, 1)
+
+
+@pytest.fixture
+def group() -> Iterator[None]:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    dist.init_process_group("gloo", init_method=f"tcp://localhost:{port}", rank=0, world_size=1)
+    with one_thread():
+        yield
+    dist.destroy_process_group()
+
+
+def a_model() -> torch.nn.Module:
+    return torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(4)))
+
+
+@pytest.mark.usefixtures("group")
+def test_buckets_are_those_that_ddp_made() -> None:
+    ddp = DistributedDataParallel(a_model(), bucket_cap_mb=2)  # a layer has 1 050 624 B
+    for _ in range(3):
+        ddp(torch.ones(2, 512)).sum().backward()
+
+    found = buckets(ddp)
+    assert (found.value, found.kind) == (2, "count-strict")
+    assert [part.name for part in found.parts] == [f"bucket {i}: 2101248 B, 4 parameters" for i in range(2)]
+
+
+@pytest.mark.usefixtures("group")
+@pytest.mark.parametrize(("optimize", "sizes"), [(True, [1050624, 2101248, 1050624]), (False, [])])
+def test_graphs_are_told_apart_and_the_pieces_that_ddp_makes_of_them(optimize: bool, sizes: list[int]) -> None:
+    compilation.reset()
+    with torch._dynamo.config.patch(optimize_ddp=optimize), watching_graphs() as graphs:
+        ddp = DistributedDataParallel(torch.compile(a_model(), backend="eager"), bucket_cap_mb=2)
+        ddp(torch.ones(2, 512))
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+    found = {signal.name: signal for signal in graphs.signals()}
+
+    assert found["ddp_graph_pieces"].value == len(sizes)
+    names = [part.name for part in found["ddp_graph_pieces"].parts]
+    assert names == [f"graph 0, piece {i}: {size} B of parameters" for i, size in enumerate(sizes)]
+    names = [part.name for part in found["graph_nodes"].parts]
+    assert len(names) == len(set(names)) == 2
+    assert names[1].endswith("test_probe_distributed.py:<lambda>")
+
+
+def digests(make: Any, argument: Any) -> list[str]:
+    compilation.reset()
+    with watching_graphs() as graphs:
+        torch.compile(make(), backend="eager")(argument)
+    return [part.name for part in graphs.captured]
+
+
+def test_the_same_graph_has_the_same_hash_and_another_shape_another() -> None:
+    first = digests(a_model, torch.ones(2, 512))
+    assert digests(a_model, torch.ones(2, 512)) == first
+    assert digests(a_model, torch.ones(3, 512)) != first
+
+
+@pytest.mark.usefixtures("group")
+def test_every_rank_gets_what_every_rank_passed() -> None:
+    assert gather("mine") == ["mine"]
