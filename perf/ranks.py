@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import tempfile
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -51,9 +52,16 @@ def main(arguments: list[str] = sys.argv[1:]) -> int:
 
 
 def _launch(ranks: int, child: list[str]) -> None:
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    config = LaunchConfig(
+    with tempfile.TemporaryDirectory() as logs:  # the launcher's own, which it would leave behind
+        config = _config(LaunchConfig, ranks, DefaultLogsSpecs(log_dir=logs))
+        elastic_launch(config, sys.executable)("-m", "perf.child", *child)
+
+
+def _config(make: Any, ranks: int, logs: Any) -> Any:
+    return make(
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=ranks,
@@ -63,8 +71,8 @@ def _launch(ranks: int, child: list[str]) -> None:
         local_addr="localhost",  # else it looks itself up by name, which a machine without a network has not
         max_restarts=0,
         monitor_interval=_POLL_SECONDS,
+        logs_specs=logs,
     )
-    elastic_launch(config, sys.executable)("-m", "perf.child", *child)
 
 
 def deaths(failures: Mapping[int, Any]) -> list[Death]:

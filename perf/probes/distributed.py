@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import time
 from collections.abc import Iterator
 from statistics import median
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from perf.probes.parts import Tally
-from perf.probes.profile import is_collective_kernel, kernel_name
+from perf.probes.profile import is_collective_kernel
 from perf.probes.source import short_path, without_line
 from perf.probes.trace import KERNEL, OP, Event, export, profiling
 from perf.record import Part, Signal
@@ -85,13 +86,19 @@ def traffic(events: list[Event], wall: float) -> Traffic:
     """Return what ``events``, those of one step of ``wall`` ms, say of its collectives."""
     sent, names = [event for event in events if is_collective(event)], Tally()
     for event in sent:
-        names.add(kernel_name(event.name))
+        names.add(_operation(event.name))
     kernels = [event for event in events if event.category == KERNEL and not is_collective(event)]
     # Without a GPU the host's ops are what computes.
     computing = kernels or [event for event in events if event.category == OP and event.name.startswith("aten::")]
     inside = union(list(map(_span, sent)))
     hidden = overlap(inside, union(list(map(_span, computing))))
     return Traffic(names, wall, length(inside) / 1e3, length(hidden) / 1e3)
+
+
+def _operation(name: str) -> str:
+    """Return which collective a kernel is of: its algorithm, the rest of its name, depends on how GPUs are wired."""
+    found = re.search(r"AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|SendRecv", name)
+    return f"nccl {found[0]}" if found else name
 
 
 def is_collective(event: Event) -> bool:

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
+
+from perf.child import _of_rank
 
 ROOT = Path(__file__).resolve().parents[2]
 SLEEPS = "import time\n\n\ndef test_it():\n    print('up', flush=True)\n    time.sleep(60)\n"
@@ -36,3 +41,18 @@ def test_a_run_is_stopped_by_sigint_although_its_parent_ignores_it(tmp_path: Pat
     assert process.returncode == 2
     assert "KeyboardInterrupt" in rest
     assert time.monotonic() - started < 20
+
+
+def test_each_rank_writes_to_places_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = ["one_run.py", "--case", "nano-cpu-b2-x2", "--benchmark-json=/records/run-0.benchmark.json"]
+    monkeypatch.setenv("TORCH_TRACE", "/records/run-0.trace")
+    for name, value in {"TORCHELASTIC_RUN_ID": "a", "LOCAL_RANK": "0", "RANK": "0", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+
+    assert _of_rank(told) == told
+    assert os.environ["TORCH_TRACE"] == "/records/run-0.trace"
+
+    monkeypatch.setenv("RANK", "1")
+    for _ in range(2):  # whether or not the launcher has seen to it
+        assert _of_rank(told) == told[:3]
+        assert os.environ["TORCH_TRACE"] == "/records/run-0-rank-1.trace"

@@ -7,7 +7,7 @@ from factories import CPU_COMPILED, CPU_EAGER, GPU_EAGER, a_baseline, a_record, 
 
 from perf.baselines import write_baseline
 from perf.case import find_case
-from perf.expected import Asked, expected_cases, write_asked
+from perf.expected import Asked, cases_not_run, expected_cases, write_asked
 from perf.record import write_record
 
 OPS = a_signal("aten_ops", 1000, "count-volume")
@@ -66,3 +66,15 @@ def test_an_unusable_file_is_named(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(ValueError, match=f"^{path}: "):
         expected_cases(tmp_path, [RECORD], tmp_path)
+
+
+def test_what_a_machine_could_not_take_is_told_until_it_is_measured(tmp_path: Path) -> None:
+    why = {"nano-b4-x2": "needs 2 GPUs, NVML shows 1", CPU_EAGER.id: "whatever"}
+    path = write_asked(tmp_path, Asked(cases=[], full=False, not_run=why))
+    write_asked(tmp_path, Asked(cases=["a"], full=False), add=True)
+
+    assert cases_not_run(tmp_path, []) == why
+    assert cases_not_run(tmp_path, [RECORD]) == {"nano-b4-x2": "needs 2 GPUs, NVML shows 1"}
+    assert cases_not_run(tmp_path, [RECORD], ["a"]) == {}
+    write_asked(tmp_path, Asked(cases=["a"], full=False))
+    assert "not_run" not in path.read_text()

@@ -106,6 +106,49 @@ def test_expected_cases_that_left_no_record_fail() -> None:
     assert judgement.cases[0].signals[0].reproduce == "pytest tests/suite --case nano-cpu-b2"
 
 
+def test_a_case_that_the_machine_cannot_take_is_no_success() -> None:
+    baseline = a_baseline([a_record([OPS])])
+    not_run = {"nano-b4-x2": "needs 2 GPUs, NVML shows 1"}
+    judgement = judge([a_record([OPS])], {baseline.case_id: baseline}, expected=list(not_run), not_run=not_run)
+
+    assert [case.verdict for case in judgement.cases] == ["pass", "incompatible"]
+    assert judgement.exit_code == 3
+    assert judgement.summary.endswith("nano-b4-x2, not run: needs 2 GPUs, NVML shows 1")
+
+
+def ranked(odd: float = 0, slow: float = 0) -> list[Signal]:
+    names = [Part(name="rank 1: recompiles f: 1, the others 0", value=odd)] if odd else []
+    excess = [Part(name=f"rank {rank}", value=percent) for rank, percent in enumerate((-37.5, 60))]
+    return [
+        a_signal("rank_mismatches", odd, parts=names),
+        a_signal("rank_imbalance", 60, "info", "%", parts=excess),
+        a_signal("slow_ranks", slow, "info", parts=[Part(name="rank 1", value=1)] if slow else []),
+    ]
+
+
+def test_a_rank_that_does_other_work_fails_without_a_baseline_and_is_named() -> None:
+    case = one(ranked(odd=1))
+    found = row(case, "rank_mismatches")
+    assert (case.verdict, found.verdict) == ("failed", "failed")
+    assert found.message.splitlines() == [
+        "rank 1 did other work than the other ranks",
+        "rank 1: recompiles f: 1, the others 0 1",
+    ]
+
+
+def test_a_difference_of_ranks_that_is_approved_passes() -> None:
+    assert row(one(ranked(odd=1), a_baseline([a_record(ranked(odd=1))])), "rank_mismatches").verdict == "pass"
+    assert row(one(ranked(odd=1), a_baseline([a_record(ranked())])), "rank_mismatches").verdict == "regressed"
+
+
+def test_times_with_a_slow_rank_tell_nothing_and_it_is_named() -> None:
+    approved = a_baseline([a_record(ranked())])
+    assert one(ranked(), approved).verdict == "pass"
+    case = one(ranked(slow=1), approved)
+    assert case.verdict == "inconclusive"
+    assert row(case, "slow_ranks").message.startswith("rank 1 takes +60 % by itself against the others, in every step")
+
+
 def test_nothing_judged_exits_3() -> None:
     assert judge([], {}).exit_code == 3
 

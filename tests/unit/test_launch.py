@@ -14,6 +14,7 @@ import pytest
 from factories import CPU_EAGER, a_record, a_signal
 
 from perf import launch
+from perf.case import Case
 from perf.launch import RunFailed, command_line, run_in_fresh_process
 from perf.record import read_record, write_record
 from perf.run_order import Order
@@ -207,6 +208,27 @@ def test_the_command_names_case_run_session_and_records(order: Order, tmp_path: 
     assert told["--records"] == str(tmp_path)
     assert "--patch" not in command
     assert command_line(Order(CPU_EAGER, "s1", 0, tmp_path, Path("/p.py")))[-2:] == ["--patch", "/p.py"]
+
+
+def test_ranks_are_started_by_a_launcher_that_is_told_their_number_and_the_record(order: Order) -> None:
+    two = replace(order, case=Case(config="nano", lane="cpu", devices=2))
+    python, *child = launch.child_command(two)
+
+    assert python == sys.executable
+    assert child[:2] == ["-m", "perf.child"]
+    record = str(two.record_path.resolve())
+    assert command_line(two) == [sys.executable, "-m", "perf.ranks", "2", record, *child[2:]]
+
+
+def test_a_worker_in_a_session_of_its_own_is_ended_too(order: Order, stand_in: Callable[[str], None]) -> None:
+    stand_in(CRASHING.replace("stdout=subprocess.PIPE", "stdout=subprocess.PIPE, start_new_session=True"))
+    before = {process.pid for process in psutil.process_iter()}
+
+    with pytest.raises(RunFailed):
+        run_in_fresh_process(order, lambda _: None, timeout=60)
+
+    left = [process for process in psutil.process_iter() if process.pid not in before]
+    assert [process for process in left if "signal.SIG_IGN" in " ".join(process.cmdline())] == []
 
 
 def test_a_side_of_an_ab_session_is_found_below_the_records_folder(order: Order, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def run_pytest(*arguments: str, **environment: str) -> subprocess.CompletedProce
     [
         (
             ("--case", "nano_b4"),
-            "unknown case 'nano_b4'; the closest: nano-b4, seg-nano-b4; rfdetr-perf cases lists them all",
+            "unknown case 'nano_b4'; the closest: nano-b4, nano-b4-x2, seg-nano-b4; rfdetr-perf cases lists them all",
         ),
         (("--runs", "0"), "--runs 0: at least 1"),
         (("--patch", "no/such/fix.py"), "--patch no/such/fix.py: no such file"),
@@ -56,6 +56,24 @@ def test_a_session_of_only_gpu_cases_without_a_gpu_is_no_success(workers: tuple[
     assert "nothing was measured: needs an NVIDIA GPU, and NVML shows none on this machine" in done.stdout
     assert "4 skipped" in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+ONE_GPU = """
+import perf.environment
+perf.environment.gpu_states = lambda: [perf.environment.GpuState(index=0)]
+"""
+
+
+@no_gpu
+def test_a_case_of_more_gpus_than_there_are_is_skipped_and_no_success(tmp_path: Path) -> None:
+    (tmp_path / "one_gpu.py").write_text(ONE_GPU)
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    case = ("--case", "nano-b4-compile-x2", "--records", str(tmp_path / "records"))
+    done = run_pytest("tests/suite", "-p", "one_gpu", *case, PYTHONPATH=path)
+
+    assert done.returncode == 3
+    assert "nothing was measured: needs 2 GPUs, NVML shows 1" in done.stdout
+    assert "4 skipped" in done.stdout
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])

@@ -38,7 +38,7 @@ def test_on_a_gpu_kernels_hide_collectives() -> None:
         wall=10,
     )
     assert (found.wall, found.inside, found.hidden) == (10, 4, 2)
-    assert dict(found.names.counts) == {"ncclDevKernel_AllReduce_Sum_f32_RING_LL": 1}
+    assert dict(found.names.counts) == {"nccl AllReduce": 1}
 
 
 def test_on_a_cpu_ops_do() -> None:

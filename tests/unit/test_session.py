@@ -9,12 +9,12 @@ from factories import CPU_COMPILED, CPU_EAGER, GPU_EAGER, a_baseline, a_record, 
 
 from perf import session as sessions
 from perf.baselines import write_baseline
-from perf.case import Lane
-from perf.environment import software
+from perf.case import Case, Lane
+from perf.environment import GpuState, software
 from perf.judge import GATED
 from perf.launch import has_finished
 from perf.record import Record, write_record
-from perf.session import Session, bad_input, chosen_cases, new_name, nothing_measured, reasons, worker_threads
+from perf.session import Session, bad_input, chosen_cases, lacking, new_name, nothing_measured, reasons, worker_threads
 from perf.suites import suite
 
 OPS = a_signal("aten_ops", 1000, "count-volume")
@@ -195,3 +195,26 @@ def test_only_a_session_can_be_resumed(name: str, tmp_path: Path) -> None:
     session = a_session(tmp_path, name=name, folder=tmp_path / "records" / name)
     with pytest.raises(ValueError, match="no such session in "):
         session.check_resumed()
+
+
+@pytest.mark.parametrize(
+    ("case", "here", "lacks"),
+    [
+        (Case(config="nano"), 0, "needs an NVIDIA GPU, and NVML shows none on this machine"),
+        (Case(config="nano"), 1, ""),
+        (Case(config="nano", devices=2), 0, "needs an NVIDIA GPU, and NVML shows none on this machine"),
+        (Case(config="nano", devices=2), 1, "needs 2 GPUs, NVML shows 1"),
+        (Case(config="nano", devices=2), 4, ""),
+        (Case(config="nano", lane="cpu", devices=2), 0, ""),
+        (
+            Case(config="nano", lane="cpu", devices=2, nodes=2),
+            *(0, "needs 2 nodes: start it with torchrun or srun (docs/clusters.md)"),
+        ),
+    ],
+)
+def test_a_case_says_what_the_machine_lacks(case: Case, here: int, lacks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = [GpuState(index=index) for index in range(here)]
+    monkeypatch.setattr("perf.environment.gpu_states", lambda: states)
+    monkeypatch.setattr(sessions, "gpu_count", lambda: here)
+
+    assert lacking(case) == lacks
