@@ -44,14 +44,15 @@ class _Scheduler(NamedTuple):
     details: tuple[str, ...]
 
 
-# The variable that holds the job's id, and those that say more, in the order in which they are looked for.
+# The variable that holds the job's id, and those that say more, in the order in which they are looked for. A scheduler
+# that is not among them is told by the user.
 _SCHEDULERS = {
     "slurm": _Scheduler(
         "SLURM_JOB_ID",
         ("SLURM_JOB_NAME", "SLURM_JOB_PARTITION", "SLURM_JOB_NODELIST", "SLURM_ARRAY_TASK_ID", "SLURM_CLUSTER_NAME"),
     ),
-    "ray": _Scheduler("RAY_JOB_ID", ("RAY_JOB_NAME",)),
     "github": _Scheduler("GITHUB_RUN_ID", ("GITHUB_JOB", "GITHUB_RUN_ATTEMPT", "RUNNER_NAME", "GITHUB_SHA")),
+    "other": _Scheduler("RFDETR_PERF_JOB", ()),
 }
 # Of torchrun, and of srun: rank, rank on the node, number of ranks.
 _TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE")

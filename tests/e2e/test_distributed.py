@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -115,25 +116,30 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     assert read_record(order.record_path).status != "finished"
 
 
-TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+def documented() -> list[str]:
+    """Return the line for torchrun that docs/clusters.md has, as this environment starts it."""
+    lines = (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8").splitlines()
+    [line] = [line for line in lines if line.strip().startswith("torchrun --standalone")]
+    return [sys.executable, "-m", "torch.distributed.run", *shlex.split(line)[1:]]
 
 
 def test_torchrun_measures_a_run_beside_another_session(tmp_path: Path) -> None:
-    command = ["rfdetr-perf", "run", "--case", EAGER.id, "--untimed", "--records", str(tmp_path)]
-    slurm = {"SLURM_JOB_ID": "4711", "SLURM_JOB_PARTITION": "cpu", "PATH": f"{scripts(tmp_path)}:{os.environ['PATH']}"}
+    command = [*documented(), "--untimed", "--records", str(tmp_path)]
+    variables = {"SLURM_JOB_ID": "4711", "SLURM_JOB_PARTITION": "cpu"}
+    path = f"{scripts(tmp_path)}{os.pathsep}{os.environ['PATH']}"
     with subprocess.Popen(
-        [sys.executable, "-m", *TORCHRUN, *command], cwd=ROOT, env=os.environ | slurm, stdout=subprocess.DEVNULL
+        command, cwd=ROOT, env=os.environ | variables | {"PATH": path}, stdout=subprocess.DEVNULL
     ) as theirs:
         ours = run_in_fresh_process(an_order(tmp_path, "ours"), lambda _: None, timeout=300)
         assert theirs.wait(300) == 0
-    found = read_record(tmp_path / "slurm-4711" / EAGER.id / "run-0.record.json")
+    found = read_record(tmp_path / "mine" / EAGER.id / "run-0.record.json")
 
     assert found.status == ours.status == "finished"
     assert counts(found) == counts(ours)
     told = found.environment.cluster
     assert told
     assert (told.launcher, told.scheduler, told.job, told.ranks) == ("torchrun", "slurm", "4711", 2)
-    judged = python("-m", "perf.cli", "judge", str(tmp_path / "slurm-4711"))
+    judged = python("-m", "perf.cli", "judge", str(tmp_path / "mine"))
     assert judged.returncode == 0, judged.stdout
 
 

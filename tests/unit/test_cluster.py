@@ -60,6 +60,10 @@ def test_a_job_of_github_is_told() -> None:
     )
 
 
+def test_any_other_job_is_told_by_the_user() -> None:
+    assert cluster(PLAIN, {"RFDETR_PERF_JOB": "nightly-1"}) == Cluster(scheduler="other", job="nightly-1")
+
+
 def test_all_processes_of_a_launch_agree_on_the_session() -> None:
     assert session_name(SRUN) == "slurm-4711"
     assert session_name(TORCHRUN) == "torchrun-abc"

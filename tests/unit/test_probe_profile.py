@@ -45,6 +45,12 @@ def test_busy_time_is_the_sum_of_kernels_in_ms_by_phase() -> None:
     assert busy.parts == [Part(name=BACKWARD, value=1.0), Part(name=FORWARD, value=0.5)]
 
 
+def test_nccl_waits_and_so_is_not_busy() -> None:
+    found = signals_of([kernel("a"), kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", BACKWARD, 9000)])
+    assert (found["kernels"].value, found["gpu_busy"].value) == (2, 1.0)
+    assert [part.name for part in found["gpu_busy"].parts] == [FORWARD]
+
+
 def test_values_are_the_median_of_the_steps_and_parts_those_of_the_first() -> None:
     found = signals_of([kernel("a")], [kernel("a")] * 5, [kernel("a")] * 2)
 
