@@ -49,8 +49,9 @@ def _merge(found: Sequence[Signal | None]) -> Signal:
     # The least of the proofs that the model compiled; else the worst.
     most = min if first.direction == "higher" else max
     worst = most(there, key=lambda signal: signal.value)
-    parts = [Part(name=f"rank {rank}", value=signal.value) for rank, signal in enumerate(found) if signal]
-    return worst.model_copy(update={"parts": parts})
+    of_rank = [Part(name=f"rank {rank}", value=signal.value) for rank, signal in enumerate(found) if signal]
+    more = [part for rank, signal in enumerate(found) if signal and signal.parts for part in _parts_of(rank, signal)]
+    return worst.model_copy(update={"parts": [*of_rank, *more]})
 
 
 def _parts_of(rank: int, signal: Signal) -> list[Part]:

@@ -43,6 +43,13 @@ def test_the_worst_rank_stands_for_what_is_no_count() -> None:
     assert signal("model_frames", *frames).value == 0  # rank 1 ran eager, and so the case did not compile
 
 
+def test_what_a_time_consists_of_is_kept_of_each_rank() -> None:
+    busy = [a_signal("gpu_busy", ms, "device", "ms", parts=[Part(name="forward", value=ms)]) for ms in (2.0, 3.0)]
+    found = signal("gpu_busy", *busy)
+    assert found.value == 3
+    assert [part.name for part in found.parts] == ["rank 0", "rank 1", "rank 0: forward", "rank 1: forward"]
+
+
 def test_ranks_that_did_the_same_work_differ_in_nothing() -> None:
     found = signal("rank_mismatches", BREAKS, BREAKS, BREAKS)
     assert (found.value, found.kind, found.parts) == (0, "count-strict", [])
