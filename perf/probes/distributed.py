@@ -160,19 +160,19 @@ class Graphs:
     def __init__(self) -> None:
         self.captured: list[Part] = []
         self.pieces: list[Part] = []
-        self._cut = 0
+        self._frame = ""
 
     def add(self, frame: str, graph: Any) -> None:
-        """Take a captured graph: by its function, and a hash of its operations and their shapes."""
-        operations = [(node.op, _target(node.target), _shape(node)) for node in graph.graph.nodes]
+        """Take a captured graph: by its function, and a hash of its operations with the shapes and types they give."""
+        operations = [(node.op, _target(node.target), _kind(node)) for node in graph.graph.nodes]
         digest = hashlib.sha256(repr(operations).encode()).hexdigest()[:12]
-        self.captured.append(Part(name=f"graph {len(self.captured)} {digest} of {frame}", value=len(operations)))
+        self.captured.append(Part(name=f"{frame} {digest}", value=len(operations)))
+        self._frame = frame
 
     def cut(self, buckets: list[Any]) -> None:
-        """Take the pieces of one graph, in the order in which the forward runs them."""
-        names = [f"graph {self._cut}, piece {i}: {b.size} B of parameters" for i, b in enumerate(reversed(buckets))]
+        """Take the pieces of the graph that was captured last, in the order in which the forward runs them."""
+        names = [f"{self._frame} piece {i}: {b.size} B of parameters" for i, b in enumerate(reversed(buckets))]
         self.pieces += [Part(name=name, value=1) for name in names]
-        self._cut += 1
 
     def signals(self) -> list[Signal]:
         """Return the hashes of the graphs, shown only, and the number of pieces; 0 where Dynamo did not split."""
@@ -187,8 +187,9 @@ def _target(target: Any) -> str:
     return str(getattr(target, "__name__", target))
 
 
-def _shape(node: Any) -> str:
-    return str(tuple(getattr(node.meta.get("example_value"), "shape", ())))
+def _kind(node: Any) -> str:
+    example = node.meta.get("example_value")
+    return f"{tuple(getattr(example, 'shape', ()))} {getattr(example, 'dtype', '')}"
 
 
 @contextlib.contextmanager

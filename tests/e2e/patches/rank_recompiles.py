@@ -18,7 +18,7 @@ double = torch.compile(_double, backend="eager")
 
 
 def training_step(self: RFDETRModelModule, *args: Any, **kwargs: Any) -> Any:
-    odd = os.environ["RANK"] == "1" and seen
+    odd = os.environ["RANK"] == "1" and len(seen) > 0
     seen.append(1)
     double(torch.ones(2, dtype=torch.float64 if odd else torch.float32))
     return _training_step(self, *args, **kwargs)
