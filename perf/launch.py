@@ -113,7 +113,15 @@ def command_line(order: Order) -> list[str]:
 def child_command(order: Order) -> list[str]:
     """Return the command of the process that measures, or of each that does: pytest on the single test for it."""
     benchmark = order.stem.resolve().with_suffix(".benchmark.json")  # the child starts in the project's root
-    options = ["-q", "-p", "no:cacheprovider", "-o", "filterwarnings=default", f"--benchmark-json={benchmark}"]
+    options = [
+        "-q",
+        "--tb=native",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "filterwarnings=default",
+        f"--benchmark-json={benchmark}",
+    ]
     patch = ["--patch", str(order.patch.resolve())] if order.patch else []
     flags = [f"--{name}" for name in ("untimed", "cold") if getattr(order, name)]
     told = ["--case", order.case.id, "--one-run", str(order.run), "--session", order.session]
