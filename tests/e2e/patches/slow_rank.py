@@ -14,7 +14,7 @@ slow = os.environ["RANK"] == "1"
 @functools.wraps(_training_step)
 def training_step(self: RFDETRModelModule, *args: Any, **kwargs: Any) -> Any:
     if slow:
-        time.sleep(1.5)
+        time.sleep(1.0)
     return _training_step(self, *args, **kwargs)
 
 
