@@ -54,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--patch", type=Path, metavar="FILE", help="Python file to import before rfdetr builds the model")
     group.addoption("--run-timeout", type=float, default=3600.0, metavar="SECONDS", help="longest time for one run")
     group.addoption("--resume", metavar="SESSION", help="go on with this session: runs that finished are not repeated")
-    group.addoption("--session", help="internal: name of the session that a run belongs to")
+    group.addoption("--session", metavar="NAME", help="the session's name, and its folder's; default: the time")
     group.addoption("--one-run", type=int, metavar="INDEX", help="internal: measure this run in this process")
 
 
@@ -100,6 +100,9 @@ def _check_values(option: Any) -> None:
         raise ValueError(msg)
     if option.records.exists() and not option.records.is_dir():
         msg = f"--records {option.records}: not a folder"
+        raise ValueError(msg)
+    if option.session and option.one_run is None and Path(option.session).name != option.session:
+        msg = f"--session {option.session}: a name, not a path"
         raise ValueError(msg)
     if option.patch and not option.patch.is_file():
         msg = f"--patch {option.patch}: no such file"

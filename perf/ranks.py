@@ -25,10 +25,11 @@ EXIT_INTERRUPTED = 130
 
 
 class Death(NamedTuple):
-    """How a rank ended: killed by the signal of that number where ``exit_code`` is below 0."""
+    """How a rank ended: killed by the signal of that number where ``exit_code`` is below 0; ``second`` is when."""
 
     rank: int
     exit_code: int
+    second: int = 0
 
 
 def main(arguments: list[str] = sys.argv[1:]) -> int:
@@ -78,7 +79,7 @@ def _config(make: Any, ranks: int, logs: Any) -> Any:
 def deaths(failures: Mapping[int, Any]) -> list[Death]:
     """Return how each rank of the launcher's ``failures`` ended, first the one that ended first."""
     ordered = sorted(failures.items(), key=lambda item: item[1].timestamp)
-    return [Death(rank, failure.exitcode) for rank, failure in ordered]
+    return [Death(rank, failure.exitcode, failure.timestamp) for rank, failure in ordered]
 
 
 def blame(ended: list[Death], ranks: int, path: Path) -> str:
@@ -88,8 +89,7 @@ def blame(ended: list[Death], ranks: int, path: Path) -> str:
     others raise too.
     """
     records = _rank_records(path, ranks)
-    killed = next((death for death in ended if death.exit_code < 0), None)
-    if killed:
+    if killed := _killed(ended):
         told = f"rank {killed.rank} of {ranks} was killed by {signal.Signals(-killed.exit_code).name}"
     else:
         failed = [(record.finished or _NEVER, rank) for rank, record in records.items() if record.status == "failed"]
@@ -99,6 +99,17 @@ def blame(ended: list[Death], ranks: int, path: Path) -> str:
     if 0 in records:
         _tell(records[0], path, told)
     return told
+
+
+def _killed(ended: list[Death]) -> Death | None:
+    """Return the rank that was killed before any other ended; those that the launcher then ended are no cause.
+
+    It ends them with SIGTERM at once, and with SIGKILL half a minute later.
+    """
+    first = ended[0]
+    together = [death for death in ended if death.second == first.second and death.exit_code < 0]
+    own = (death for death in together if death == first or death.exit_code != -signal.SIGTERM)
+    return next(own, None)
 
 
 _NEVER = datetime.max.replace(tzinfo=UTC)

@@ -36,6 +36,7 @@ def run_pytest(*arguments: str, **environment: str) -> subprocess.CompletedProce
         (("--gate", "wall,speed"), "--gate: unknown kind speed; known: count-strict, count-volume, device"),
         (("--case", "tiny-b4"), "case 'tiny-b4': unknown config 'tiny'; known: nano, small, "),
         (("--resume", "20260101T000000Z-1"), "--resume 20260101T000000Z-1: no such session in "),
+        (("--session", "../mine"), "--session ../mine: a name, not a path"),
         (("--lane", "tpu"), "invalid choice: 'tpu'"),
         (("--suite", "all"), "invalid choice: 'all'"),
     ],

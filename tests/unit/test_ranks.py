@@ -37,7 +37,7 @@ def leave(folder: Path, rank: int, error: str | None = None, seconds: float = 0)
 
 def test_deaths_come_in_the_order_of_time() -> None:
     failures = {0: SimpleNamespace(exitcode=1, timestamp=20), 1: SimpleNamespace(exitcode=-9, timestamp=10)}
-    assert deaths(failures) == [Death(1, -9), Death(0, 1)]
+    assert deaths(failures) == [Death(1, -9, 10), Death(0, 1, 20)]
 
 
 def test_a_rank_that_was_killed_is_to_blame_whatever_the_others_raised(tmp_path: Path, path: Path) -> None:
@@ -58,6 +58,16 @@ def test_else_the_rank_that_failed_first(tmp_path: Path, path: Path, first: int,
     leave(tmp_path, 1, RAISED, seconds=1 - first)
     # The launcher sees processes end, which says little of which raised first.
     assert blame([Death(0, 1)], 2, path) == f"rank {first} of 2: {told}"
+
+
+@pytest.mark.parametrize("others", [Death(0, -15), Death(0, -9, second=30)])
+def test_what_the_launcher_ended_then_is_not_to_blame(tmp_path: Path, path: Path, others: Death) -> None:
+    leave(tmp_path, 0)
+    leave(tmp_path, 1, RAISED)
+
+    assert blame([Death(1, 1), others], 2, path) == "rank 1 of 2: ValueError: no loss"
+    assert blame([Death(1, -9), others], 2, path) == "rank 1 of 2 was killed by SIGKILL"
+    assert blame([Death(1, -15), others], 2, path) == "rank 1 of 2 was killed by SIGTERM"
 
 
 def test_a_rank_that_left_no_record_is_named_by_its_exit(tmp_path: Path, path: Path) -> None:
