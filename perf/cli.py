@@ -21,6 +21,7 @@ from perf.compile_matrix import DOCUMENT, STORE
 from perf.expected import expected_cases
 from perf.judge import GATED, Options, judge
 from perf.pool import by_case
+from perf.quality_gates import MARGIN
 from perf.record import Record
 from perf.record_files import Narrowing, reject, take
 from perf.refresh import Refresh, Request, refresh, refusal
@@ -122,7 +123,11 @@ def _add_ab(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--case", action="append", default=[], metavar="ID", help="default: the main suite's")
     parser.add_argument("--lane", choices=("auto", *LANES), default="auto")
     parser.add_argument("--suite", choices=SUITES, default=SUITES[0])
-    parser.add_argument("--pairs", type=_positive, metavar="N", help="most pairs of runs a case; default: 10")
+    parser.add_argument("--base-case", metavar="ID", help="let the base train this case: eager against compiled, say")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="train on this data set: COCO 2017, Roboflow or YOLO")
+    parser.add_argument("--margin", type=_margin, default=MARGIN, help="mAP that a head may lose; default: %(default)s")
+    parser.add_argument("--at-once", type=_positive, metavar="N", help="trainings at a time; 3, or on cpu one a core")
+    parser.add_argument("--pairs", type=_positive, metavar="N", help="most pairs of runs a case; default: 10, seeds 6")
     parser.add_argument("--records", type=Path, default=Path("records"), metavar="DIR", help="default: %(default)s")
     parser.add_argument("--resume", metavar="SESSION", help="go on with this session in the records folder")
     parser.add_argument("--run-timeout", type=float, default=3600.0, metavar="SECONDS")
@@ -145,6 +150,17 @@ def _add_calibrate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--baselines", type=Path, default=FOLDER, metavar="DIR", help="default: %(default)s")
     parser.add_argument("--run-timeout", type=float, default=3600.0, metavar="SECONDS")
     parser.set_defaults(command=_calibrate)
+
+
+def _margin(text: str) -> float:
+    try:
+        margin = float(text)
+    except ValueError:
+        margin = 0.0
+    if not 0 < margin < 1:
+        msg = f"{text!r} is no margin: mAP goes from 0 to 1"
+        raise argparse.ArgumentTypeError(msg)
+    return margin
 
 
 def _percents(text: str) -> tuple[float, ...]:

@@ -70,6 +70,8 @@ class Environment(BaseModel):
     suite_commit: str | None = None
     suite_dirty: bool | None = None
     threads: dict[str, str] = {}
+    # What a training learned from and how: data set and recipe. Others cannot be compared with it.
+    workload: str | None = None
 
 
 def collect(lane: Lane) -> Environment:

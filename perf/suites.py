@@ -77,6 +77,15 @@ def _parity(lane: Lane) -> list[Case]:
     return [case for c in cases for case in (c, _with(c, precision="fp32"))]
 
 
+def _convergence(lane: Lane) -> list[Case]:
+    """Whole trainings, eager and compiled, from random weights."""
+    if lane == "cpu":  # no worker: eight small images, and two cores to train two seeds on
+        base = _with(_base(lane), batch_size=4, workers=0, measure="convergence")
+        return [base, _with(base, compile=True, backend="eager")]
+    base = _with(_base(lane), batch_size=16, measure="convergence")
+    return [base, _with(base, compile=True)]
+
+
 DEFAULT_SUITE = "main"
 _MAKERS: dict[str, Callable[[Lane], list[Case]]] = {
     DEFAULT_SUITE: _main,
@@ -85,6 +94,7 @@ _MAKERS: dict[str, Callable[[Lane], list[Case]]] = {
     "shapes-backward": _backward,
     "settings": _settings,
     "parity": _parity,
+    "convergence": _convergence,
 }
 SUITES = tuple(_MAKERS)
 LANES: tuple[Lane, ...] = ("gpu", "cpu")

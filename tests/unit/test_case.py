@@ -97,6 +97,8 @@ CHOICES: dict[str, st.SearchStrategy[Any]] = {
     "devices": st.integers(1, 16),
     "suppress_errors": st.none() | st.booleans(),
     "capture_scalars": st.none() | st.booleans(),
+    "steps": st.none() | st.integers(2, 5000),
+    "data": st.just("shapes") | st.from_regex(r"[a-z0-9]+(-[a-z0-9]+)*", fullmatch=True),
 }
 
 
