@@ -65,7 +65,7 @@ def run_together(
     For what does not mind company, such as accuracy. An interrupt ends all that are going.
     """
     waiting, going, done = list(orders), list[_Process](), dict[Order, Record | RunFailed]()
-    with _ended_like_ctrl_c(), contextlib.ExitStack() as stack:
+    with _ended_like_ctrl_c(), contextlib.ExitStack() as stack, _interrupting(going):
         while waiting or going:
             while waiting and len(going) < at_once:
                 going.append(stack.enter_context(_Process(waiting.pop(0), tell, timeout)))
@@ -75,6 +75,17 @@ def run_together(
                 process.close()
                 done[process.order] = _outcome(process)
     return done
+
+
+@contextlib.contextmanager
+def _interrupting(going: list[_Process]) -> Iterator[None]:
+    """Interrupt all that are going where this one is: one after another each might take its time to end."""
+    try:
+        yield
+    except BaseException:
+        for process in going:
+            process.interrupt()
+        raise
 
 
 def _outcome(process: _Process) -> Record | RunFailed:
@@ -124,6 +135,11 @@ class _Process:
         if running and time.monotonic() > self._deadline:
             self._problem = f"no end after {self._timeout:.0f} s (--run-timeout); stopped"
         return not running or bool(self._problem)
+
+    def interrupt(self) -> None:
+        """Have the run end, without waiting for it."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGINT)
 
     def close(self) -> None:
         """Leave nothing of the run behind."""

@@ -48,11 +48,11 @@ class Recipe:
 RECIPES: dict[Lane, Recipe] = {
     "gpu": Recipe(steps=400, evaluations=4, lr=4e-4, warmup=0.05, shapes=ShapesSpec(800, 200)),
     "cpu": Recipe(
-        steps=120,
-        evaluations=4,
-        lr=8e-4,
+        steps=150,
+        evaluations=3,
+        lr=1.6e-3,
         warmup=0.05,
-        shapes=ShapesSpec(4, 1, objects=2),
+        shapes=ShapesSpec(4, 1, objects=1),
         overfit=True,
         # As many queries as the image has places for them: 16 patches of 16 px.
         model={"resolution": 64, "positional_encoding_size": 4, "num_queries": 16, "num_select": 16},

@@ -36,6 +36,7 @@ def build_training(case: Case, recipe: Recipe, data: DataSet, output_dir: Path, 
         "max_steps": recipe.steps,
         "val_check_interval": recipe.every,
         "check_val_every_n_epoch": None,
+        "num_sanity_val_steps": 0,  # up to 1.9.4 rfdetr would score before the first step
         "log_every_n_steps": 10,
     }
     more = More({"num_classes": data.classes, **recipe.model}, _train_fields(recipe, data, seed), trainer)
@@ -75,7 +76,10 @@ def train(built: Built, callbacks: Iterable[Any]) -> None:
     built.trainer.callbacks.extend(callbacks)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning's advice on workers and loggers
-        built.trainer.fit(built.module, datamodule=RFDETRDataModule(built.model_config, built.train_config))
+        try:
+            built.trainer.fit(built.module, datamodule=RFDETRDataModule(built.model_config, built.train_config))
+        except SystemExit as end:  # what Lightning makes of Ctrl-C; a session that goes on must know it for that
+            raise KeyboardInterrupt from end
 
 
 @contextlib.contextmanager
