@@ -77,6 +77,11 @@ def _parser() -> argparse.ArgumentParser:
     refreshing.add_argument("--allow-fewer-runs", action="store_true", help="accept fewer runs than the baseline has")
     refreshing.set_defaults(command=_refresh)
 
+    learning = commands.add_parser("seeds", help="say how the seeds of trainings scatter and what they can defend")
+    learning.add_argument("records", type=Path, metavar="RECORDS", help="a folder with *.record.json")
+    learning.add_argument("--pairs", type=_positive, default=6, metavar="N", help="to simulate; default: %(default)s")
+    learning.set_defaults(command=_seeds)
+
     charting = commands.add_parser("matrix", help="make docs/compile-matrix.md from its store, new records first")
     charting.add_argument("records", type=Path, nargs="*", metavar="RECORDS", help="folders with *.record.json")
     charting.add_argument("--store", type=Path, default=STORE, metavar="FILE", help="default: %(default)s")
@@ -369,6 +374,14 @@ def _positive(text: str) -> int:
         msg = f"{text!r} is not a whole number, 1 or more"
         raise argparse.ArgumentTypeError(msg)
     return int(text)
+
+
+def _seeds(options: argparse.Namespace) -> int:
+    from perf.record import read_records
+    from perf.seeds import lessons, text
+
+    _say(text(lessons(read_records(options.records)), options.pairs) + "\n")
+    return 0
 
 
 def _matrix(options: argparse.Namespace) -> int:
