@@ -27,6 +27,8 @@ def draw(curve: Curve, path: Path) -> None:
     losses.plot(range(1, len(curve.losses) + 1), curve.losses, linewidth=0.8, color="tab:blue")
     scores = losses.twinx()
     scores.set(ylabel="mAP", ylim=(0, 1))
+    for axes, colour in ((losses, "tab:blue"), (scores, "tab:orange")):
+        axes.yaxis.label.set_color(colour)
     steps = [one.step for one in curve.evaluations]
     scores.plot(steps, [one.scores.map for one in curve.evaluations], marker="o", color="tab:orange")
     picture = io.StringIO()
