@@ -48,8 +48,8 @@ class Recipe:
 RECIPES: dict[Lane, Recipe] = {
     "gpu": Recipe(steps=400, evaluations=4, lr=4e-4, warmup=0.05, shapes=ShapesSpec(800, 200)),
     "cpu": Recipe(
-        steps=150,
-        evaluations=3,
+        steps=200,
+        evaluations=4,
         lr=1.6e-3,
         warmup=0.05,
         shapes=ShapesSpec(4, 1, objects=1),

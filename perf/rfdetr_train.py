@@ -41,6 +41,7 @@ def build_training(case: Case, recipe: Recipe, data: DataSet, output_dir: Path, 
     }
     more = More({"num_classes": data.classes, **recipe.model}, _train_fields(recipe, data, seed), trainer)
     built = build(case, output_dir, seed, more)
+    _check_places(built)
     # They would write hundreds of megabytes that nobody reads.
     built.trainer.callbacks = [one for one in built.trainer.callbacks if not _is_checkpoint(one)]
     return built
@@ -61,6 +62,22 @@ def _train_fields(recipe: Recipe, data: DataSet, seed: int) -> dict[str, Any]:
         "train_log_on_step": True,
         **recipe.train,
     }
+
+
+def _check_places(built: Built) -> None:
+    """Raise ValueError where an image has fewer patches than the model has queries.
+
+    Then rfdetr gives the boxes that its encoder proposes for one group of queries to another while it trains, and mAP
+    falls though the loss does: docs/convergence.md.
+    """
+    config = built.model_config
+    patches = (config.resolution // config.patch_size) ** 2
+    if config.two_stage and config.group_detr > 1 and patches < config.num_queries:
+        msg = (
+            f"{built.case.id}: {config.resolution} px are {patches} patches, fewer than the {config.num_queries} "
+            f"queries: rfdetr's query groups take each other's places then; raise resolution or lower num_queries"
+        )
+        raise ValueError(msg)
 
 
 def _is_checkpoint(callback: Any) -> bool:

@@ -91,5 +91,5 @@ def test_what_it_leaves_is_beside_the_record(records: dict[str, Record], orders:
     record, stem = records["sound"], orders["sound"].stem
 
     assert record.evidence == [stem.with_suffix(end).name for end in (".curve.json", ".metrics.csv", ".curve.svg")]
-    rows = list(csv.DictReader(stem.with_suffix(".metrics.csv").open(encoding="utf-8")))
+    rows = list(csv.DictReader(stem.with_suffix(".metrics.csv").read_text(encoding="utf-8").splitlines()))
     assert any(row.get("val/ema_mAP_50_95") for row in rows)

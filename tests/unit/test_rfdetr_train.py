@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -49,6 +50,14 @@ def test_only_boxes_are_scored(config: str, data: DataSet, tmp_path: Path) -> No
 
     with pytest.raises(ValueError, match="only boxes are scored; train a detection config"):
         build_training(case, recipe_of(case), data, tmp_path, seed=0)
+
+
+def test_fewer_patches_than_queries_are_refused(data: DataSet, tmp_path: Path) -> None:
+    recipe = recipe_of(CASE)
+    narrow = dataclasses.replace(recipe, model={**recipe.model, "num_queries": 17, "num_select": 17})
+
+    with steered(CASE), pytest.raises(ValueError, match="64 px are 16 patches, fewer than the 17 queries"):
+        build_training(CASE, narrow, data, tmp_path, seed=0)
 
 
 def test_a_fit_steps_as_often_as_it_is_told_and_the_same_seed_learns_the_same(data: DataSet, tmp_path: Path) -> None:
