@@ -218,6 +218,8 @@ def _train_fields(case: Case, config: Any, output_dir: Path) -> dict[str, Any]:
         "progress_bar": None,
         "run_test": False,
     }
+    if case.augmentation != "cpu":
+        fields["augmentation_backend"] = case.augmentation
     if case.precision != "auto":
         fields["amp_dtype"] = None if case.precision == "fp32" else case.precision
     return {**fields, **_multi_scale_fields(case, config)}
