@@ -88,6 +88,9 @@ class Case(BaseModel):
         if (self.steps is not None or self.data != SHAPES) and self.measure != "convergence":
             msg = f"steps and data are of a training: measure={self.measure!r} has neither"
             raise ValueError(msg)
+        if self.trains and self.devices > 1:
+            msg = f"devices={self.devices}: a training is scored on one device, since each scores its own images only"
+            raise ValueError(msg)
         return self
 
     @property

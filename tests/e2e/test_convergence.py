@@ -1,6 +1,6 @@
 """Real trainings of the reduced Nano on the real rfdetr: a sound one passes, and each that is broken is seen.
 
-All of them run in one fixture, one a core, and are judged against the committed baseline: 3 minutes on 2 cores.
+All of them run in one fixture, one a core, and are judged against the committed baseline.
 """
 
 from __future__ import annotations
