@@ -57,17 +57,14 @@ def difference_interval(base: Sequence[float], now: Sequence[float], error: floa
     return _around(statistics.fmean(changes), half)
 
 
-def pairs_to_settle(base: Sequence[float], now: Sequence[float], margin: float, error: float) -> int | None:
-    """Return about how many pairs in all would put the lower bound of the difference above -``margin``.
+def pairs_to_settle(base: Sequence[float], now: Sequence[float], distance: float, error: float) -> int | None:
+    """Return about how many pairs in all would make the bound of the mean difference less wide than ``distance``.
 
-    The difference and the spread are taken as they are. None: more than ``MOST_SEEDS``, or the difference itself is not
-    above it.
+    The spread of the differences is taken as it is. None: more than ``MOST_SEEDS``.
     """
     changes = [after - before for before, after in zip(base, now, strict=True)]
-    room, spread = statistics.fmean(changes) + margin, statistics.stdev(changes)
-    if room <= 0:
-        return None
-    return next((n for n in range(len(changes), MOST_SEEDS + 1) if _half(spread, n, error) < room), None)
+    spread = statistics.stdev(changes)
+    return next((n for n in range(len(changes), MOST_SEEDS + 1) if _half(spread, n, error) < distance), None)
 
 
 def power(sd: float, pairs: int, margin: float, error: float) -> float:

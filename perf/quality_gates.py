@@ -64,22 +64,24 @@ def margin_gate(base: BaselineSignal, now: Sequence[Signal], margin: float = MAR
         return Outcome("improved" if claim.low > margin else "pass", text)
     if claim.high < 0:
         return Outcome("regressed", f"{_told(claim)} over {len(runs)} seeds, margin {margin:g}")
-    return Outcome("inconclusive", f"{text}; {_to_settle(base.runs, runs, margin)}")
+    return Outcome("inconclusive", f"{text}; {_to_settle(base.runs, runs, margin, CLAIM_ERROR / shares)}")
 
 
 def _told(interval: Interval) -> str:
     return f"{interval.centre:+.4f} mAP, bounds {interval.low:+.4f} and {interval.high:+.4f}"
 
 
-def _to_settle(base: Sequence[float], now: Sequence[float], margin: float) -> str:
-    pairs = pairs_to_settle(base, now, margin, PASS_ERROR)
-    if pairs is not None:
-        return f"about {pairs - len(now)} more seeds would settle it" if pairs > len(now) else "one more seed may do"
-    spread = statistics.stdev([after - before for before, after in zip(base, now, strict=True)])
-    needed = seeds_needed(spread, margin, PASS_ERROR)
-    if needed is None:
-        return f"at this spread (sd {spread:.2g}) no number of seeds that is worth it defends the margin: widen it"
-    return f"more seeds would rather prove the loss; equal sides need {needed} for this margin"
+def _to_settle(base: Sequence[float], now: Sequence[float], margin: float, claim_error: float) -> str:
+    """Return how many more seeds would settle it: as a pass, or where the loss exceeds the margin as a regression."""
+    change = statistics.fmean(now) - statistics.fmean(base)
+    lost = change <= -margin
+    distance, error = (-change, claim_error) if lost else (change + margin, PASS_ERROR)
+    pairs = pairs_to_settle(base, now, distance, error)
+    what = "prove the loss" if lost else "settle it"
+    if pairs is None:
+        return "these seeds scatter so much that no number of them that is worth it would settle it: widen the margin"
+    more = max(1, pairs - len(now))
+    return f"about {more} more seed{'' if more == 1 else 's'} would {what}"
 
 
 def _demand(base: BaselineSignal) -> str:

@@ -77,16 +77,16 @@ def test_a_difference_needs_pairs(base: list[float], now: list[float]) -> None:
 
 def test_the_pairs_that_settle_do_settle_if_nothing_changes() -> None:
     base, now = [0.80, 0.82, 0.79], [0.79, 0.83, 0.80]
-    pairs = pairs_to_settle(base, now, 0.02, 0.05)
+    pairs = pairs_to_settle(base, now, 0.01, 0.05)
 
     assert pairs is not None
-    changes = [after - before for before, after in zip(base, now, strict=True)]
-    half = scipy.stats.t.ppf(0.95, pairs - 1) * statistics.stdev(changes) / math.sqrt(pairs)
-    assert statistics.fmean(changes) - half > -0.02
+    spread = statistics.stdev(after - before for before, after in zip(base, now, strict=True))
+    assert scipy.stats.t.ppf(0.95, pairs - 1) * spread / math.sqrt(pairs) < 0.01
+    assert scipy.stats.t.ppf(0.95, pairs - 2) * spread / math.sqrt(pairs - 1) >= 0.01
 
 
-def test_no_number_of_pairs_settles_a_loss_as_large_as_the_margin() -> None:
-    assert pairs_to_settle([0.8, 0.81], [0.77, 0.785], 0.02, 0.05) is None
+def test_no_number_of_pairs_settles_what_is_too_near() -> None:
+    assert pairs_to_settle([0.8, 0.81], [0.77, 0.785], 0.0001, 0.05) is None
 
 
 @pytest.mark.parametrize("pairs", [3, 6, 12])

@@ -95,7 +95,9 @@ def test_what_the_seeds_leave_open_says_how_many_more_would_settle_it() -> None:
     assert outcome.message.endswith("about 2 more seeds would settle it")
     worse = margin_gate(baseline(SEEDS), measured([seed - 0.03 for seed in head]))
     assert worse.verdict == "inconclusive"
-    assert "more seeds would rather prove the loss" in worse.message
+    assert worse.message.endswith("more seeds would prove the loss")
+    wild = margin_gate(baseline([0.1, 0.9]), measured([0.9, 0.1]))
+    assert wild.message.endswith("widen the margin")
 
 
 def test_pairs_are_needed_and_only_map_is_judged() -> None:
