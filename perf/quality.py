@@ -43,6 +43,23 @@ def prediction_interval(known: Sequence[float], further: int, error: float, leas
     return _around(statistics.fmean(known), half)
 
 
+def share_interval(known: Sequence[float], further: int, error: float, least_sd: float = 0.0) -> Interval:
+    """Return the :func:`prediction_interval` of values that lie within 0 and 1 and may crowd at an end.
+
+    It is taken of asin(sqrt(value)), in which shares scatter alike everywhere (M. S. Bartlett, "The square root
+    transformation in analysis of variance", 1936), and turned back. ``least_sd`` is one of those angles, in rad.
+
+    Raises:
+        ValueError: as :func:`prediction_interval`.
+    """
+    angles = [math.asin(math.sqrt(min(1.0, max(0.0, value)))) for value in known]
+    return Interval(*map(_share, prediction_interval(angles, further, error, least_sd)))
+
+
+def _share(angle: float) -> float:
+    return math.sin(min(math.pi / 2, max(0.0, angle))) ** 2
+
+
 def difference_interval(base: Sequence[float], now: Sequence[float], error: float) -> Interval:
     """Return the mean of ``now`` - ``base`` over pairs, with the bound on each side that errs with rate ``error``.
 

@@ -8,15 +8,23 @@ from collections.abc import Sequence
 
 from perf.baselines import BaselineSignal
 from perf.gates import Outcome, plain, sign
-from perf.quality import Interval, difference_interval, pairs_to_settle, prediction_interval, seeds_needed
+from perf.quality import (
+    Interval,
+    difference_interval,
+    pairs_to_settle,
+    prediction_interval,
+    seeds_needed,
+    share_interval,
+)
 from perf.record import Signal
 
 MAP = "map"
 # How often one signal of an unchanged training falls beyond its floor. Once in a thousand pull requests, since a
 # collapse lies far below: a broken loss costs tenths of mAP.
 COLLAPSE_ERROR = 0.001
-# Seeds that happen to agree know less of the next than they seem to: in mAP, and of a loss relative to it.
-LEAST_SD_MAP, LEAST_SD_LOSS = 0.005, 0.01
+# Seeds that happen to agree know less of the next than they seem to. In rad for mAP, where 0.006 is 0.005 of a mAP of
+# 0.8; of a loss relative to it.
+LEAST_SD_MAP, LEAST_SD_LOSS = 0.006, 0.01
 # One-sided: of passing a head that is worse than the margin, and of claiming that one is worse which is not.
 PASS_ERROR, CLAIM_ERROR = 0.05, 0.01
 # In mAP (0 to 1). What a change may cost before it is no win any more; docs/convergence.md says what it takes.
@@ -26,25 +34,30 @@ MARGIN = 0.02
 def collapse_gate(base: BaselineSignal, now: Sequence[Signal]) -> Outcome:
     """Judge the mean of the seeds measured now against the floor that the baseline's seeds set.
 
-    The floor is the end of a :func:`perf.quality.prediction_interval` that errs with ``COLLAPSE_ERROR``; beyond the
-    other end the baseline is stale.
+    The floor is one end of what is :func:`expected`; beyond the other end the baseline is stale.
     """
     if len(base.runs) < 2:
         return Outcome("inconclusive", "a floor needs 2 seeds or more in the baseline, and there is one: approve more")
-    least = LEAST_SD_MAP if base.name == MAP else LEAST_SD_LOSS * abs(statistics.fmean(base.runs))
-    around = prediction_interval(base.runs, len(now), COLLAPSE_ERROR, least)
+    around = expected(base.name, base.runs, len(now))
     value = statistics.fmean(signal.value for signal in now)
     worst, best = (around.low, around.high) if base.direction == "higher" else (around.high, around.low)
     turn = sign(base.direction)
     text = (
         f"{plain(value)}, the {'floor' if base.direction == 'higher' else 'ceiling'} is {worst:.4g}: {len(base.runs)} "
-        f"seeds with mean {around.centre:.4g}, sd {statistics.stdev(base.runs):.2g}{_demand(base)}"
+        f"seeds with mean {statistics.fmean(base.runs):.4g}, sd {statistics.stdev(base.runs):.2g}{_demand(base)}"
     )
     if turn * (value - worst) > 0:
         return Outcome("regressed", text)
     if base.direction == "higher" and worst <= 0:
         return Outcome("inconclusive", f"{text}; nothing can fall below it: approve more seeds")
     return Outcome("improved" if turn * (value - best) < 0 else "pass", text)
+
+
+def expected(name: str, runs: Sequence[float], further: int) -> Interval:
+    """Return where the mean of ``further`` seeds of an unchanged training falls, but for ``COLLAPSE_ERROR`` a side."""
+    if name == MAP:
+        return share_interval(runs, further, COLLAPSE_ERROR, LEAST_SD_MAP)
+    return prediction_interval(runs, further, COLLAPSE_ERROR, LEAST_SD_LOSS * abs(statistics.fmean(runs)))
 
 
 def margin_gate(base: BaselineSignal, now: Sequence[Signal], margin: float = MARGIN, shares: int = 1) -> Outcome:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from perf.baselines import BaselineSignal
 from perf.pool import by_case, by_signal
-from perf.quality import prediction_interval, seeds_needed
-from perf.quality_gates import COLLAPSE_ERROR, LEAST_SD_MAP, MAP, PASS_ERROR, margin_gate
+from perf.quality import seeds_needed
+from perf.quality_gates import MAP, PASS_ERROR, expected, margin_gate
 from perf.record import Record, Signal
 
 # In mAP; a smaller one is not worth its seeds, a larger one is no defence.
@@ -51,7 +51,7 @@ def _lesson(records: Sequence[Record]) -> Lesson:
     sd = statistics.stdev(runs)
     # Pairing gains nothing for certain: the sides share the seed, and after a few steps little else.
     needed = {margin: seeds_needed(math.sqrt(2) * sd, margin, PASS_ERROR) for margin in MARGINS}
-    floor = prediction_interval(runs, 1, COLLAPSE_ERROR, LEAST_SD_MAP).low
+    floor = expected(MAP, runs, 1).low
     seconds = statistics.median((r.finished - r.started).total_seconds() for r in records if r.finished)
     return Lesson(records[0].case_id, runs, sd, floor, seconds, needed)
 

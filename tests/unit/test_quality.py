@@ -16,6 +16,7 @@ from perf.quality import (
     power,
     prediction_interval,
     seeds_needed,
+    share_interval,
 )
 
 SEEDS = [0.80, 0.82, 0.79, 0.81, 0.805]
@@ -50,6 +51,31 @@ def test_a_prediction_errs_as_often_as_it_says(number: int, further: int) -> Non
         outside += bool(new.mean() < prediction_interval(list(known), further, 0.05).low)
 
     assert 0.04 < outside / 4000 < 0.06
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=8), st.integers(1, 5))
+def test_a_share_is_predicted_within_0_and_1(runs: list[float], further: int) -> None:
+    found = share_interval(runs, further, 0.001)
+
+    assert 0 <= found.low <= found.centre <= found.high <= 1
+    assert min(runs) - 1e-9 <= found.centre <= max(runs) + 1e-9
+
+
+def test_shares_that_crowd_at_1_leave_more_room_below() -> None:
+    crowded = [1.0, 0.97, 0.98, 1.0, 0.90]
+
+    assert share_interval(crowded, 1, 0.001).low < prediction_interval(crowded, 1, 0.001).low
+    middle = [0.49, 0.52, 0.50, 0.51]
+    assert share_interval(middle, 1, 0.05).low == pytest.approx(prediction_interval(middle, 1, 0.05).low, abs=1e-3)
+
+
+@pytest.mark.parametrize("centre", [0.5, 0.9])
+def test_a_prediction_of_shares_errs_as_often_as_it_says(centre: float) -> None:
+    draw = np.random.default_rng(7)
+    seeds = draw.binomial(60, centre, (4000, 6)) / 60
+    outside = sum(share_interval(list(row[:5]), 1, 0.05).low > row[5] for row in seeds)
+
+    assert 0.03 < outside / 4000 < 0.07
 
 
 def test_a_difference_is_that_of_pairs() -> None:
