@@ -14,7 +14,7 @@ from tiny import one_thread
 from perf.case import Case
 from perf.dataset import DataSet, Image, Split, read_data_set
 from perf.recipe import recipe_of, write_data
-from perf.rfdetr_api import steered
+from perf.rfdetr_api import More, build_module, steered
 from perf.rfdetr_train import build_training, detections_of, most_detections, postprocessed, shipped_score, train
 from perf.scoring import Detection
 
@@ -50,6 +50,38 @@ def test_only_boxes_are_scored(config: str, data: DataSet, tmp_path: Path) -> No
 
     with pytest.raises(ValueError, match="only boxes are scored; train a detection config"):
         build_training(case, recipe_of(case), data, tmp_path, seed=0)
+
+
+def slots_with_a_box(queries: int, *, training: bool, folder: Path) -> list[int]:
+    """Return which of the decoder's queries a new model of 16 patches and 2 groups starts from a proposed box.
+
+    The others start from learned points, which are 0 in a new model.
+    """
+    from rfdetr.utilities.tensors import NestedTensor
+
+    seen: list[Any] = []
+    more = More({**recipe_of(CASE).model, "num_queries": queries, "num_select": queries, "group_detr": 2})
+    model = build_module(CASE, folder, more=more).module.model.train(training)
+    model.transformer.decoder.register_forward_pre_hook(
+        lambda _, __, named: seen.append(named["refpoints_unsigmoid"][0]), with_kwargs=True
+    )
+    image = NestedTensor(torch.randn(1, 3, 64, 64), torch.zeros(1, 64, 64, dtype=torch.bool))
+    with one_thread(), torch.no_grad():
+        model(image, [{"boxes": torch.tensor([[0.5, 0.5, 0.2, 0.2]]), "labels": torch.tensor([1])}])
+    found: list[int] = seen[0].abs().sum(-1).nonzero().flatten().tolist()
+    return found
+
+
+@pytest.mark.parametrize(("queries", "misplaced"), [(16, []), (50, list(range(16, 32)))])
+def test_with_fewer_patches_than_queries_groups_take_each_other_s_places(
+    queries: int, misplaced: list[int], tmp_path: Path
+) -> None:
+    """Once this fails for 50 queries rfdetr has mended it, and build_training need not refuse such a recipe."""
+    trained, scored = (slots_with_a_box(queries, training=training, folder=tmp_path) for training in (True, False))
+    first_group = [slot for slot in trained if slot < queries]
+
+    assert scored == list(range(16))
+    assert [slot for slot in first_group if slot not in scored] == misplaced
 
 
 def test_fewer_patches_than_queries_are_refused(data: DataSet, tmp_path: Path) -> None:
