@@ -40,8 +40,8 @@ class Recipe:
 
     @property
     def every(self) -> int:
-        """After how many steps the eval set is scored."""
-        return max(1, self.steps // self.evaluations)
+        """After how many steps the eval set is scored; less often where the steps cannot be divided so."""
+        return next(self.steps // n for n in range(self.evaluations, 0, -1) if self.steps % n == 0)
 
 
 # The smallest that learn something real: docs/convergence.md has what was tried.

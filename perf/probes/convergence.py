@@ -111,7 +111,7 @@ class Watch:
     def step(self, outputs: Any) -> None:
         """Keep the loss of a step where it is: to read it would wait for the device."""
         loss = outputs["loss"] if isinstance(outputs, dict) else outputs
-        self._losses.append(loss.detach())
+        self._losses.append(loss.detach().clone())  # a CUDA graph's own memory is written again in the next step
         self.curve.steps += 1
 
     def take_losses(self) -> None:

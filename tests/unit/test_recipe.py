@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from factories import CPU_EAGER
 
 from perf.case import Case
@@ -28,7 +29,9 @@ def test_the_text_tells_all_that_makes_trainings_differ() -> None:
     assert "aug_config {}" in text
 
 
-def test_the_last_evaluation_is_at_the_end() -> None:
+@pytest.mark.parametrize(("steps", "every"), [(200, 50), (2, 1), (1001, 1001), (10, 5)])
+def test_the_last_evaluation_is_at_the_end(steps: int, every: int) -> None:
+    assert recipe_of(TRAINING.model_copy(update={"steps": steps})).every == every
     assert all(recipe.steps % recipe.every == 0 for recipe in RECIPES.values())
 
 
