@@ -20,7 +20,7 @@ from perf.evidence import Evidence, collecting
 from perf.probes import compilation
 from perf.probes.epoch import run_epoch
 from perf.probes.memory import peak_memory
-from perf.probes.parity import ADAPTATION, parity
+from perf.probes.parity import ADAPTATION, FULL_FLOAT32, parity
 from perf.probes.parts import Tally
 from perf.probes.profile import gpu_signals, sync_lines
 from perf.probes.step_time import step_time, timed_step
@@ -131,6 +131,8 @@ class Run:
 
     def _measure_parity(self, built: Built, scratch: Path) -> None:
         self.record.adaptations.append(ADAPTATION)
+        if str(built.trainer.precision) == "32-true" and built.case.lane == "gpu":
+            self.record.adaptations.append(FULL_FLOAT32)
         with self.progress.during("compiling and comparing (parity)", compilation.progress):
             self._add(parity(built, make_samples(built.case, built.resolution), scratch))
 
