@@ -151,8 +151,11 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep a case's runs and then its verdict on one worker; xdist 3.8's own loadgroup does not under pytest 9.2."""
-    if config.option.dist != "load":
+    """Keep a case's runs and then its verdict on one worker; xdist 3.8's own loadgroup does not under pytest 9.2.
+
+    Whatever ``--dist`` shares the tests out: a worker that stole a verdict would ask for it before there are runs.
+    """
+    if config.option.dist not in ("load", "loadgroup", "worksteal"):
         return None
     from xdist.scheduler import LoadScopeScheduling
 

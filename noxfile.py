@@ -122,8 +122,7 @@ def install(session: nox.Session, minor: str, rfdetr: str, *others: str, folder:
     except ValueError as error:
         session.error(str(error))
     if pins.known_failure is not None:
-        what = "compiled cases fall back" if pins.known_failure.compiled else "known not to work"
-        session.warn(f"{what} with torch {minor}: {pins.known_failure.reason}")
+        session.warn(f"{pins.known_failure.what} with torch {minor}: {pins.known_failure.reason}")
     environment = Environment(session, folder)
     environment.create()
     install_torch(environment, pins)
@@ -133,19 +132,20 @@ def install(session: nox.Session, minor: str, rfdetr: str, *others: str, folder:
     return environment.python
 
 
-def parse(arguments: list[str]) -> tuple[str, list[str]]:
-    """Split what follows -- on the command line into the rfdetr to measure and pytest's own arguments."""
-    parser = argparse.ArgumentParser(prog="nox -s perf-X --", allow_abbrev=False, add_help=False)
-    parser.add_argument("--rfdetr", default=DEFAULT_RFDETR)
+def parse(arguments: list[str], *options: str) -> tuple[list[str], list[str]]:
+    """Split what follows -- into the rfdetr that each of ``options`` asks for and the arguments of what is run."""
+    parser = argparse.ArgumentParser(prog="nox -s SESSION --", allow_abbrev=False, add_help=False)
+    for option in options:
+        parser.add_argument(option, dest=option, default=DEFAULT_RFDETR)
     known, rest = parser.parse_known_args(arguments)
-    return known.rfdetr, rest
+    return [vars(known)[option] for option in options], rest
 
 
 def perf_session(minor: str) -> Callable[[nox.Session], None]:
     """Return the session that measures, judges and reports with one torch minor."""
 
     def perf(session: nox.Session) -> None:
-        rfdetr, rest = parse(session.posargs)
+        [rfdetr], rest = parse(session.posargs, "--rfdetr")
         install(session, minor, rfdetr)
         session.run("pytest", "tests/suite", *rest, env=variables(minor))
 
@@ -162,26 +162,14 @@ def variables(minor: str) -> dict[str, str]:
 def problem(minor: str) -> str:
     """Return what is known not to work with a torch minor, as the end of a session's description."""
     known = MATRIX[minor].known_failure
-    if known is None:
-        return ""
-    fall_back = "; some compiled cases fall back" if known.cases else "; compiled cases fall back"
-    return fall_back if known.compiled else "; rfdetr is known not to work with it"
-
-
-def parse_ab(arguments: list[str]) -> tuple[str, str, list[str]]:
-    """Split what follows -- into the base, the head and the arguments of rfdetr-perf ab."""
-    parser = argparse.ArgumentParser(prog="nox -s ab-X --", allow_abbrev=False, add_help=False)
-    parser.add_argument("--base", default=DEFAULT_RFDETR)
-    parser.add_argument("--head", default=DEFAULT_RFDETR)
-    known, rest = parser.parse_known_args(arguments)
-    return known.base, known.head, rest
+    return f"; {known.what} with it" if known else ""
 
 
 def ab_session(minor: str) -> Callable[[nox.Session], None]:
     """Return the session that holds one rfdetr against another with one torch minor."""
 
     def ab(session: nox.Session) -> None:
-        base, head, rest = parse_ab(session.posargs)
+        (base, head), rest = parse(session.posargs, "--base", "--head")
         differ = any(word.startswith(("--same", "--base-patch", "--head-patch")) for word in rest)
         if base == head and not differ:
             session.error(f"base and head are both rfdetr {base}: give --base or --head, a patch, or --same")
@@ -199,7 +187,7 @@ def calibrate_session(minor: str) -> Callable[[nox.Session], None]:
     """Return the session that measures what an A/B session can see on this machine with one torch minor."""
 
     def calibrate(session: nox.Session) -> None:
-        rfdetr, rest = parse(session.posargs)
+        [rfdetr], rest = parse(session.posargs, "--rfdetr")
         install(session, minor, rfdetr)
         session.run("rfdetr-perf", "calibrate", *rest, env=variables(minor))
 

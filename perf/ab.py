@@ -7,16 +7,15 @@ finished are not repeated.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field
 
 from perf.baselines import FOLDER
@@ -27,6 +26,7 @@ from perf.errors import error_line
 from perf.gates import WALL_ERROR
 from perf.judge import GATED, Options
 from perf.launch import RunFailed, at_once, left_record, run_in_fresh_process, run_together
+from perf.locks import alone
 from perf.quality_gates import MARGIN
 from perf.record import Kind, Record, explain, parse_json, read_records, write_model
 from perf.run_order import MANIFEST, MINOR_VARIABLE, Order
@@ -78,7 +78,10 @@ class Manifest(BaseModel):
 
 
 class Experiment(NamedTuple):
-    """One A/B session: what it was asked for, where its records go and its baselines lie, and who is told."""
+    """One A/B session: what it was asked for, where its records go and its baselines lie, and who is told.
+
+    ``within`` are the folders that lie between the records folder and this one, where it is part of something larger.
+    """
 
     manifest: Manifest
     cases: Sequence[Case]
@@ -87,13 +90,15 @@ class Experiment(NamedTuple):
     baselines: Path = FOLDER
     timeout: float = 3600.0
     at_once: int | None = None
+    within: Path = Path()
 
     def order(self, side: Literal["base", "head"], case: Case, run: int) -> Order:
         """Return the order of one run of one side."""
         what: Side = getattr(self.manifest, side)
         return Order(
             case=self.case_of(side, case),
-            session=side,
+            # Unique, since run 0 of one session's base and of another's are not one run.
+            session=(self.within / self.folder.name / side).as_posix(),
             run=run,
             folder=self.folder / side,
             patch=what.patch,
@@ -313,15 +318,10 @@ def answer(experiment: Experiment, case: Case, measuring: Measuring) -> tuple[Lo
     return look, found
 
 
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _alone(folder: Path) -> AbstractContextManager[None]:
     """Hold the session's lock: two processes would write the records of the same runs."""
-    try:
-        with FileLock(folder / "ab.lock", blocking=False):
-            yield
-    except Timeout as error:
-        msg = f"{folder}: another process measures this session; wait for it, or start a new one"
-        raise ValueError(msg) from error
+    busy = f"{folder}: another process measures this session; wait for it, or start a new one"
+    return alone(folder / "ab.lock", busy)
 
 
 def _reproducible(case: CaseVerdict, manifest: Manifest) -> CaseVerdict:
@@ -366,7 +366,7 @@ def _train_pairs(experiment: Experiment, case: Case, wanted: int) -> None:
     done = run_together(fresh, experiment.at_once or at_once(case.lane), experiment.tell, experiment.timeout)
     for order, found in done.items():
         if isinstance(found, RunFailed):
-            experiment.tell(f"{order.session}: {order.case.id} run {order.run} failed: {found}")
+            experiment.tell(f"{order.folder.name}: {order.case.id} run {order.run} failed: {found}")
 
 
 def _turn(pair: int) -> tuple[Literal["base", "head"], ...]:
@@ -378,13 +378,14 @@ def _measure_run(order: Order, tell: Callable[[str], None], timeout: float) -> b
 
     A run that failed stays failed: to repeat it until it does not would hide what fails now and then.
     """
-    what = f"{order.session}: {order.case.id} run {order.run}"
+    side = order.folder.name
+    what = f"{side}: {order.case.id} run {order.run}"
     if (before := _earlier(order)) is not None:
         if before.status != "finished":
             tell(f"{what} failed before: {error_line(before.error or '')}; a new session measures it again")
         return before.status == "finished"
     try:
-        run_in_fresh_process(order, lambda line: tell(f"{order.session}: {line}"), timeout)
+        run_in_fresh_process(order, lambda line: tell(f"{side}: {line}"), timeout)
     except RunFailed as failure:
         tell(f"{what} failed: {failure}")
         return False

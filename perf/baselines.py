@@ -1,18 +1,21 @@
 """Baselines: approved values of one case on one device and torch minor. Read, check, write.
 
-One file a case, ``<folder>/<device>/torch-<minor>/<case id>.json``. Only :func:`write_baseline` touches a file;
-what goes into it is decided in :mod:`perf.refresh`.
+One file a case, ``<folder>/<device>/torch-<minor>/<case id>.json``. Only :func:`write_baseline` writes one, for whoever
+holds :func:`writing`; what goes into it is decided in :mod:`perf.refresh`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from perf.case import Case, Lane
+from perf.locks import alone
 from perf.pool import pooled_value
 from perf.record import (
     Direction,
@@ -23,10 +26,13 @@ from perf.record import (
     explain,
     parse_json,
     reject_duplicates,
+    remove_unfinished,
     write_model,
 )
 
 FOLDER = Path("baselines")
+# In the folder of baselines. Another refresh writes for well under a second.
+LOCK, LOCK_SECONDS = ".refresh.lock", 10.0
 
 # What a baseline holds. Time and memory of the cpu lane depend on the machine, and its device is plain "cpu".
 # Of quality it holds the seeds, which teach how far the next one may fall.
@@ -190,6 +196,21 @@ def approved_elsewhere(folder: Path, record: Record) -> list[Path]:
     found = sorted(path for path in folder.glob(f"*/torch-*/{record.case_id}.json"))
     devices = {path.parent.parent.name for path in found}
     return [] if record.environment.device in devices else found
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Be the only one that writes baselines in ``folder``; what a process that was killed left there goes first.
+
+    Raises:
+        ValueError: another process is writing and does not end.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    busy = f"{folder}: another process is writing baselines there and does not end; wait for it, and refresh again"
+    with alone(folder / LOCK, busy, LOCK_SECONDS):
+        for place in folder.glob("*/torch-*"):
+            remove_unfinished(place)
+        yield
 
 
 def write_baseline(folder: Path, baseline: Baseline) -> Path:

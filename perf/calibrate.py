@@ -107,9 +107,9 @@ def _experiment(plan: Plan, case: Case, percent: float, patch: Path | None) -> E
         pairs=pairs,
         gate=sorted(GATED),
     )
-    return Experiment(
-        manifest, [case], (plan.folder / case.id / name).resolve(), plan.tell, plan.baselines, plan.timeout
-    )
+    folder = plan.folder.resolve()
+    within = Path(folder.name, case.id)
+    return Experiment(manifest, [case], folder / case.id / name, plan.tell, plan.baselines, plan.timeout, within=within)
 
 
 def _trial(experiment: Experiment, case: Case, percent: float) -> Trial:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from typing import Literal
 
@@ -173,14 +174,16 @@ def find_case(case_id: str) -> Case:
     """Return the case with this id; any combination of settings has one.
 
     Raises:
-        ValueError: no such case, or no such config; the message lists the known ids.
+        ValueError: no such case, or no such config; the message names the closest ids, or the known configs.
     """
     from perf.suites import catalogue  # which is made of cases
 
     known = catalogue()
     case = known.get(case_id) or parse_id(case_id)
     if case is None:
-        msg = f"unknown case {case_id!r}; known cases: {', '.join(known)}"
+        closest = difflib.get_close_matches(case_id, known)
+        meant = f"the closest: {', '.join(closest)}; " if closest else ""
+        msg = f"unknown case {case_id!r}; {meant}rfdetr-perf cases lists them all"
         raise ValueError(msg)
     if case.config not in config_names():
         msg = f"case {case_id!r}: unknown config {case.config!r}; known: {', '.join(config_names())}"

@@ -191,6 +191,24 @@ def usable_cpus() -> int:
     return os.cpu_count() or 1
 
 
+def processor(model: str, count: int) -> str:
+    """Return a CPU's model and count in one text; wall time depends on it."""
+    return f"{model} x{count}"
+
+
+def machine(lane: Lane) -> tuple[str, str]:
+    """Return what a run on ``lane`` would name here as its device, and the processor. Imports no torch.
+
+    Raises:
+        ValueError: the gpu lane, and there is no GPU.
+    """
+    try:
+        device = "cpu" if lane == "cpu" else str(_gpu_fields()["device"])
+    except RuntimeError as error:
+        raise ValueError(str(error)) from error
+    return device, processor(cpu_model(), usable_cpus())
+
+
 @dataclass(frozen=True)
 class Source:
     """Where an installed distribution came from, free of credentials and of this machine's paths."""

@@ -88,7 +88,8 @@ def _is_home(folder: Path, record: Record) -> bool:
     path = folder / f"run-{record.run}.record.json"
     if folder.name != record.case_id or not path.is_file():
         return False
-    return folder.parent.name == record.session or read_record(path).session == record.session
+    session = Path(record.session).parts
+    return folder.parent.parts[-len(session) :] == session or read_record(path).session == record.session
 
 
 @dataclass

@@ -33,6 +33,8 @@ WALL_TOLERANCES = {"first_step": 0.5}
 PARTS_IN_MESSAGE = 10
 LINES_IN_MESSAGE = 3
 LARGEST_SHOWN = 100.0
+# Two, and more where a change of one in many would read as none.
+DECIMALS = range(2, 7)
 
 # What proves that a case compiled: all frames, those that fell back to eager, and those of the model's own forward
 # that compiled. Without the last, a helper that compiles itself would prove a model that runs eager.
@@ -289,9 +291,12 @@ def _at(where: Sequence[str]) -> str:
 
 
 def percent(fraction: float) -> str:
-    """Return a change with its sign, ``+1.20 %``."""
+    """Return a change with its sign, ``+1.20 %``; a small one with the decimals that show it, ``-0.005 %``."""
     # What few runs leave open may be astronomical.
-    return f"{100 * fraction:+.2f} %" if fraction < LARGEST_SHOWN else f"over +{100 * LARGEST_SHOWN:.0f} %"
+    if fraction >= LARGEST_SHOWN:
+        return f"over +{100 * LARGEST_SHOWN:.0f} %"
+    shown = (f"{100 * fraction:+.{decimals}f}" for decimals in DECIMALS)
+    return f"{next((text for text in shown if float(text)), '+0.00')} %"
 
 
 def _count(runs: Sequence[object], noun: str) -> str:

@@ -198,7 +198,8 @@ def command_line(order: Order) -> list[str]:
     paths = [word for name, path in files if path for word in (f"--{name}", str(path.resolve()))]
     flags = [f"--{name}" for name in ("untimed", "cold") if getattr(order, name)]
     told = ["--case", order.case.id, "--one-run", str(order.run), "--session", order.session]
-    records = ["--records", str(order.folder.resolve().parent)]
+    # A session's name may be several folders deep: that of a side of an A/B session is.
+    records = ["--records", str(order.folder.resolve().parents[len(Path(order.session).parts) - 1])]
     python = str(order.python or sys.executable)
     return [python, "-m", "perf.child", str(ONE_RUN), *options, *told, *records, *paths, *flags]
 

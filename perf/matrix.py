@@ -33,7 +33,7 @@ class KnownFailure:
     """What does not work with a torch minor: why, and a regex that the last line of its error matches.
 
     ``compiled``: cases with compile on fail, the others work. ``since``: the first release of rfdetr that does.
-    ``cases``: a regex that the ids of the failing cases match, where it is not all of them.
+    ``cases``: a regex that the ids of the failing cases match, where it is not all of them; ``who`` says it in words.
     """
 
     reason: str
@@ -41,6 +41,12 @@ class KnownFailure:
     compiled: bool = False
     since: tuple[int, ...] = (0, 0)
     cases: str = ""
+    who: str = ""
+
+    @property
+    def what(self) -> str:
+        """What does not work, in a few words."""
+        return f"{self.who or 'compiled cases'} fall back" if self.compiled else "rfdetr is known not to work"
 
 
 @dataclass(frozen=True)
@@ -113,6 +119,7 @@ _LOCK = KnownFailure(
     compiled=True,
     since=(1, 11, 2),
     cases=r"seg-[a-z0-9]+-b\d.*",
+    who="compiled segmentation cases of the gpu lane",
 )
 
 # torchvision: the release whose metadata asks for exactly this torch (0.29 asks for torch>=2.14 only).

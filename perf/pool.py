@@ -6,7 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from perf.environment import Environment
+from perf.environment import Environment, processor
 from perf.record import Direction, Kind, Part, Record, Signal
 
 
@@ -128,8 +128,8 @@ def made_with(environment: Environment) -> dict[str, str | None]:
 
 
 def host(environment: Environment) -> str:
-    """Return the CPU model and count in one text; wall time depends on it."""
-    return f"{environment.cpu_model} x{environment.cpu_count}"
+    """Return the processor in one text, as :func:`perf.environment.processor`."""
+    return processor(environment.cpu_model, environment.cpu_count)
 
 
 def run_name(record: Record) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import tempfile
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -143,6 +144,20 @@ def write_atomically(path: Path, text: str) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+# The file in the making, as tempfile names it.
+_UNFINISHED = re.compile(r"\..+\.json\.[a-z0-9_]{8}")
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what processes that were killed left of the JSON files that they wrote to ``folder``.
+
+    Only for whoever knows that no process is writing there now.
+    """
+    for path in folder.iterdir():
+        if _UNFINISHED.fullmatch(path.name):
+            path.unlink(missing_ok=True)
 
 
 def write_model(path: Path, model: BaseModel) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.util
 import os
 import sys
@@ -23,7 +24,7 @@ from perf.probes.convergence import Curve, converge, keep
 from perf.probes.convergence import signals as convergence_signals
 from perf.probes.epoch import run_epoch
 from perf.probes.memory import peak_memory
-from perf.probes.parity import ADAPTATION, parity
+from perf.probes.parity import ADAPTATION, FULL_FLOAT32, parity
 from perf.probes.parts import Tally
 from perf.probes.profile import gpu_signals, sync_lines
 from perf.probes.step_time import step_time, timed_step
@@ -140,6 +141,8 @@ class Run:
 
     def _measure_parity(self, built: Built, scratch: Path) -> None:
         self.record.adaptations.append(ADAPTATION)
+        if str(built.trainer.precision) == "32-true" and built.case.lane == "gpu":
+            self.record.adaptations.append(FULL_FLOAT32)
         with self.progress.during("compiling and comparing (parity)", compilation.progress):
             self._add(parity(built, make_samples(built.case, built.resolution), scratch))
 
@@ -232,7 +235,8 @@ def _fingerprint(order: Order) -> environment.Environment:
     if order.patch is None:
         return found
     # A patched rfdetr is not the release it was installed as, and must not become a baseline.
-    source = f"{found.rfdetr_source}{PATCHED}{order.patch.name}"
+    digest = hashlib.sha256(order.patch.read_bytes()).hexdigest()[:8]  # two texts of one name are two changes
+    source = f"{found.rfdetr_source}{PATCHED}{order.patch.name} ({digest})"
     return found.model_copy(update={"rfdetr_source": source, "rfdetr_dirty": True})
 
 

@@ -21,7 +21,7 @@ MANIFEST = "ab.json"
 class Order:
     """What a run was told: which case, as which run of which session, and where its files go.
 
-    ``folder`` is the session's, inside the records folder.
+    ``folder`` is the session's: that of its name, inside the records folder.
 
     ``patch`` is a Python file executed before rfdetr builds anything, to measure a change without installing it.
     ``untimed``: count only, since other runs may share the GPU. ``cold``: the case has an Inductor cache of its own.

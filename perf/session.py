@@ -59,7 +59,7 @@ def chosen_cases(ids: Sequence[str], lane: str, name: str = DEFAULT_SUITE) -> tu
     collected too so that its skips, and the reason, are seen.
 
     Raises:
-        ValueError: an unknown id or suite; lists the known ones.
+        ValueError: an unknown id or suite; names the closest ids, or the known suites.
     """
     if ids:
         return tuple(find_case(case_id) for case_id in dict.fromkeys(ids))

@@ -119,7 +119,7 @@ def wall_session_gate(
     """
     runs = [signal.value for signal in now]
     if min(len(base.runs), len(runs)) < 2 or not all_positive(base, runs):
-        return Outcome("inconclusive", no_interval(base, now))
+        return Outcome("inconclusive", f"{no_interval(base, now)}{_too_few(runs, shares)}")
     claim, passing = (paired_interval(base.runs, runs, 1 - rate) for rate in (error / shares, error))
     changes = log_changes(base.runs, runs)
     tolerance = WALL_TOLERANCES.get(base.name, WALL_TOLERANCE)
@@ -132,7 +132,13 @@ def wall_session_gate(
     further = further_pairs(changes, boundary, 1 - error)
     if further is not None and not claim.low <= 1 <= claim.high:  # a change, which fewer pairs cannot prove
         further = max(further, least_pairs(error / 2, shares) - len(runs))
-    return found._replace(message=f"{found.message}; {further_text(further, 'pair')}")
+    return found._replace(message=f"{found.message}; {further_text(further, 'pair')}{_too_few(runs, shares)}")
+
+
+def _too_few(runs: Sequence[float], shares: int) -> str:
+    """Return that so few pairs can be no proof of a change; nothing where they can."""
+    least = least_pairs(WALL_ERROR / 2, shares)
+    return f"; fewer than {least} pairs prove no change of time, however large" if len(runs) < least else ""
 
 
 def more_pairs_may_tell(row: SignalVerdict) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import re
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 
 from perf.calibrate import BUSY, Calibration, Scatter, Trial
 from perf.gates import DEVICE_ERROR, WALL_ERROR, WALL_TOLERANCE
@@ -60,6 +62,27 @@ Measured with {text(place)}. Base and head are the same rfdetr; of each case
 {found.pairs} pairs of unchanged runs. Stated: a session of unchanged code claims a change of time with a probability of
 at most {_percent(WALL_ERROR)}, one of a device signal with at most {_percent(DEVICE_ERROR)}, all its signals together.
 """
+
+
+# The line of _head that names the processor, after the GPU where there is one; in backticks where it is no plain text.
+_MEASURED = re.compile(r"^Measured with [` ]*(?:.*; )?(.*); torch ", re.MULTILINE)
+
+
+def place(folder: Path, device: str, processor: str, *, force: bool = False) -> Path:
+    """Return where the document of ``device`` goes, unless that of another processor is there.
+
+    Raises:
+        ValueError: there is, and ``force`` does not say to replace it; names that processor.
+    """
+    path = folder / f"{device}.md"
+    if force or not path.exists():
+        return path
+    found = _MEASURED.search(path.read_text(encoding="utf-8"))
+    if found and found[1] == " ".join(processor.split()):
+        return path
+    other = f"it is of {found[1]}" if found else "it does not say of which processor it is"
+    msg = f"{path}: {other}, the new one of {processor}: write to another folder with --out, or replace it with --force"
+    raise ValueError(msg)
 
 
 def _noise(scatter: Sequence[Scatter]) -> str:

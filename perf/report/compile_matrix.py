@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import html
 import json
-import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from perf.case import Case
-from perf.compile_matrix import (
-    EVALUATION,
-    Cache,
-    Row,
-    merged,
-    pay_back,
-    read_store,
-    rows_of,
-    store_text,
-    version_key,
-)
-from perf.configs import KNOWN
+from perf.compile_matrix import Row, merged, read_store, rows_of, store_text, version_key
 from perf.matrix import DEFAULT_MINOR, DEFAULT_RFDETR, MATRIX, RELEASES, KnownFailure, known_failure, matcher
 from perf.record import read_records, write_atomically
-from perf.report.humanize import number, printable
+from perf.report.compile_tables import COCO_IMAGES, NOT_RUN, configs, count, paying, sections
+from perf.report.humanize import printable
 from perf.report.markdown import code, table, text
 
 
@@ -55,8 +44,6 @@ def _holds(path: Path, text: str) -> bool:
     return (path.read_text(encoding="utf-8") if path.exists() else "") == text
 
 
-COCO_IMAGES = 118287
-NOT_RUN = "not run"
 KNOWN_BAD = "known not to work"
 
 _INTRO = """\
@@ -155,12 +142,8 @@ def _releases(case_id: str, rows: Sequence[Row]) -> str:
 def _chart_cell(row: Row | None, minor: str) -> str:
     if row is None:
         return KNOWN_BAD if known_failure(minor, compiled=False) else NOT_RUN
-    numbers = f" {_count(row, 'graphs')} / {_count(row, 'graph_breaks')}" if "graphs" in row.counts else ""
+    numbers = f" {count(row, 'graphs')} / {count(row, 'graph_breaks')}" if "graphs" in row.counts else ""
     return f"{row.outcome}{numbers}{', runs differ' if row.differing else ''}"
-
-
-def _count(row: Row, name: str) -> str:
-    return f"{row.counts[name]:g}" if name in row.counts else "-"
 
 
 def _pair(pair: tuple[str, str], rows: Sequence[Row], steps_per_epoch: int | None) -> str:
@@ -176,12 +159,11 @@ def _pair(pair: tuple[str, str], rows: Sequence[Row], steps_per_epoch: int | Non
     blocks = [
         f"### Configs with {text(_pair_name(pair))}\n",
         f"Measured with {text('; '.join(with_what))}.\n",
-        _configs(compiled),
-        *(_section(*section, by_kind[kind]) for kind, section in _SECTIONS.items() if kind in by_kind),
+        configs(compiled),
+        *sections(by_kind),
+        *paying(compiled, eager, steps_per_epoch),
     ]
-    paying = [_paying(row, eager.get(row.eager), steps_per_epoch) for row in compiled if row.backend == "inductor"]
-    pays = f"#### When compiling pays back\n\n{table(_PAYING, paying)}"
-    return "\n".join([*blocks, pays] if paying else blocks)
+    return "\n".join(blocks)
 
 
 def _kind(row: Row) -> str:
@@ -197,140 +179,6 @@ def _kind(row: Row) -> str:
 def _as_rfdetr_compiles(case: Case) -> bool:
     own = (case.dynamic, case.mode, case.suppress_errors, case.capture_scalars, case.cuda_graphs)
     return own == ("rfdetr", "default", None, None, False)
-
-
-def _section(title: str, head: str, columns: Sequence[str], cells: Callable[[Row], list[str]], rows: list[Row]) -> str:
-    lines = [cells(row) for row in sorted(rows, key=lambda row: (len(row.case_id), row.case_id))]
-    return f"#### {title}\n\n{head}\n\n{table(columns, lines)}"
-
-
-def _setting(row: Row) -> list[str]:
-    counted = [_count(row, name) for name in ("graphs", "graph_breaks", "recompiles")]
-    said = f"unsupported here: {_outcome(row)} without" if row.case and _needs_a_gpu(row.case) else _outcome(row)
-    return [code(row.case_id), said, *counted, _time(row.step_seconds), _figure(row, "gpu_busy", "ms")]
-
-
-def _needs_a_gpu(case: Case) -> bool:
-    return case.lane == "cpu" and (case.cuda_graphs or case.mode == "reduce-overhead")
-
-
-def _outcome(row: Row) -> str:
-    return f"{row.outcome}{f': {code(row.why)}' if row.why else ''}"
-
-
-def _shape(row: Row) -> list[str]:
-    counted = [_count(row, name) for name in ("distinct_shapes", "graphs", "graph_breaks", "recompiles")]
-    limit = [_count(row, name) for name in ("recompile_limit", "recompile_limit_hits", "eager_steps")]
-    places = [f"{part.value:g} {part.name}" for part in row.reasons.get("pos_embed_interpolations", [])]
-    cost = _figure(row, "pos_embed_time", "ms")
-    return [code(row.case_id), row.outcome, *counted, *limit, ", ".join(places) or "none", cost]
-
-
-def _compared(row: Row) -> list[str]:
-    difference = f"{row.figures['parity_difference']:.2g}" if "parity_difference" in row.figures else "-"
-    return [code(row.case_id), _outcome(row), _told(row, "parity_mismatches"), _told(row, "parity_ties"), difference]
-
-
-def _told(row: Row, name: str) -> str:
-    """Return a count and, where there are any, what it counts."""
-    parts = ", ".join(code(part.name) for part in row.reasons.get(name, []))
-    return f"{_count(row, name)}{': ' + parts if parts else ''}"
-
-
-def _figure(row: Row, name: str, unit: str) -> str:
-    return number(row.figures[name], "wall", unit) if name in row.figures else "-"
-
-
-# By kind: title, what it shows, columns, cells.
-_SECTIONS: dict[str, tuple[str, str, Sequence[str], Callable[[Row], list[str]]]] = {
-    "settings": (
-        "Settings of torch.compile and Dynamo",
-        "The same step, compiled otherwise than rfdetr asks for. GPU busy is on a GPU only.",
-        ("case", "outcome", "graphs", "breaks", "recompiles", "step", "GPU busy"),
-        _setting,
-    ),
-    "epoch": (
-        "Shapes",
-        "One epoch of 20 steps over the generated data set, which has 8 sizes of image.",
-        (
-            *("case", "outcome", "distinct shapes", "graphs", "breaks", "recompiles", "limit", "hits of it"),
-            *("eager steps", "interpolations of the positional embedding", "their time a step"),
-        ),
-        _shape,
-    ),
-    "parity": (
-        "Parity",
-        "Keys of the loss and gradients in which the compiled step differs from the eager one, on the same weights and "
-        "batch. The difference is the largest of all keys, 1 being its tolerance.",
-        ("case", "outcome", "mismatches", "explained by ties", "difference"),
-        _compared,
-    ),
-}
-
-_CONFIGS = (
-    *("config", "case", "outcome", "frames", "graphs", "breaks", "recompiles", "evaluation"),
-    *("first step", "runs", "measured"),
-)
-
-
-def _configs(rows: Sequence[Row]) -> str:
-    """Return the table of every case, and the shipped configs of which none was run."""
-    rank = {name: place for place, name in enumerate(KNOWN)}
-    last = len(rank)
-    ordered = sorted(rows, key=lambda r: (rank.get(r.config, last), r.config, len(r.case_id), r.case_id))
-    missing = [name for name in KNOWN if name not in {row.config for row in rows}]
-    rest = [[", ".join(missing), *[NOT_RUN] * (len(_CONFIGS) - 1)]] if missing else []
-    return table(_CONFIGS, [*map(_config, ordered), *rest])
-
-
-def _config(row: Row) -> list[str]:
-    counted = [_count(row, name) for name in ("frames", "graphs", "graph_breaks", "recompiles")]
-    runs = f"{row.runs}{', which differ in ' + text('; '.join(row.differing)) if row.differing else ''}"
-    measured = f"{row.measured:%Y-%m-%d}{', ' + text(row.suite_commit) if row.suite_commit else ''}"
-    seen = [*counted, _evaluation(row), _first_steps(row)]
-    return [text(row.config), code(row.case_id), _outcome(row), *seen, runs, measured]
-
-
-def _evaluation(row: Row) -> str:
-    if not any(name in row.counts for name in EVALUATION):
-        return NOT_RUN
-    numbers = " / ".join(_count(row, name) for name in ("eval_graphs", "eval_graph_breaks", "eval_recompiles"))
-    failed = row.counts.get("eval_frames_failed", 0)
-    return f"{numbers}{f', {failed:g} frames fell back' if failed else ''}"
-
-
-def _first_steps(row: Row) -> str:
-    if not row.first:
-        return NOT_RUN
-    words = {"cold": "cold ", "warm": "warm ", "none": ""}
-    return ", ".join(f"{words[cache]}{_time(first.seconds)}" for cache, first in row.first.items())
-
-
-_PAYING = ("case", "first step: eager", "cold", "warm", "step: eager", "compiled", "pays back: cold", "warm")
-_CACHES: tuple[Cache, ...] = ("cold", "warm")
-
-
-def _paying(row: Row, eager: Row | None, steps_per_epoch: int | None) -> list[str]:
-    before = eager.first.get("none") if eager else None
-    first = [before, *(row.first.get(cache) for cache in _CACHES)]
-    steps = [eager.step_seconds if eager else None, row.step_seconds]
-    times = [_time(value) for value in (*(found.seconds if found else None for found in first), *steps)]
-    return [code(row.case_id), *times, *(_pays(row, eager, cache, steps_per_epoch) for cache in _CACHES)]
-
-
-def _time(value: float | None) -> str:
-    return NOT_RUN if value is None else number(value, "wall", "s")
-
-
-def _pays(row: Row, eager: Row | None, cache: Cache, steps_per_epoch: int | None) -> str:
-    """Return after how many steps, and epochs, a compiled run has overtaken an eager one, in words."""
-    steps = pay_back(row, eager, cache)
-    if steps is None:
-        return NOT_RUN
-    if math.isinf(steps):
-        return "never: the step is not faster"
-    epoch = steps_per_epoch or math.ceil(COCO_IMAGES / row.batch)
-    return f"{steps:g} steps ({steps / epoch:.2g} epochs)"
 
 
 _TITLES = {
@@ -410,7 +258,7 @@ def _is_known(row: Row) -> bool:
 
 def _seen_mismatch(rows: Sequence[Row], minor: str) -> str:
     found = [row for row in rows if row.torch_minor == minor and row.counts.get("parity_mismatches")]
-    seen = (f"{code(row.case_id)}, rfdetr {text(row.rfdetr)}: {_count(row, 'parity_mismatches')} keys" for row in found)
+    seen = (f"{code(row.case_id)}, rfdetr {text(row.rfdetr)}: {count(row, 'parity_mismatches')} keys" for row in found)
     return f"observed: {'; '.join(seen)}" if found else "expected, not run"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perf.gates import plain
+from perf.gates import percent, plain
 from perf.record import Kind
 from perf.verdicts import SignalVerdict
 
@@ -37,7 +37,7 @@ def change(row: SignalVerdict) -> str:
     """Return the change of a row: absolute for counts, with the share of a volume; else relative; empty for none."""
     if row.change is None:
         return ""
-    share = f"{100 * row.change / abs(row.baseline):+.2f} %" if row.baseline else ""
+    share = percent(row.change / abs(row.baseline)) if row.baseline else ""
     if row.change == 0:
         return "0"
     if row.kind.startswith("count") or not share:

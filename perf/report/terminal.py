@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perf.evidence import links
-from perf.gates import interval_text
+from perf.gates import interval_text, percent
 from perf.record import Record
 from perf.refresh import Change
 from perf.report import humanize
@@ -158,7 +158,7 @@ def _relative(new: float | None, old: float | None) -> str:
         return "retired"
     if old is None:
         return "new"
-    return f"{100 * (new - old) / abs(old):+.2f} %" if old else f"{new - old:+.6g}"
+    return percent((new - old) / abs(old)) if old else f"{new - old:+.6g}"
 
 
 def _new_table(*headings: str) -> Table:

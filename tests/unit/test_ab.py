@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,12 @@ from filelock import FileLock
 from perf import ab
 from perf.ab import Experiment, Manifest, begin, judge_again, measure, read_manifest, recorded, side_of
 from perf.case import Case
+from perf.cli import main
 from perf.judge import GATED
 from perf.launch import RunFailed
-from perf.record import Kind, write_record
+from perf.pool import by_case
+from perf.record import Kind, read_record, write_record
+from perf.record_files import take
 from perf.run_order import MINOR_VARIABLE, Order
 
 # Milliseconds of one run of a side.
@@ -105,6 +109,20 @@ def test_a_noisy_machine_gets_all_pairs_and_then_how_many_more(bench: Bench) -> 
     assert len(bench.runs) == 20
     assert judgement.exit_code == 3
     assert "would" in judgement.summary
+
+
+def test_a_session_of_too_few_pairs_says_in_its_report_that_it_proves_no_change(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.times = slower(1.5)
+    judgement = measure(bench.experiment(4))
+    [row] = [row for row in judgement.cases[0].signals if row.signal == "step_time"]
+    assert (row.verdict, judgement.exit_code) == ("inconclusive", 3)
+    told = "fewer than 8 pairs prove no change of time, however large"
+    assert told in row.message
+    for shown in ((), ("--json",)):
+        assert main(["compare", str(bench.folder), *shown]) == 3
+        assert told in capsys.readouterr().out
 
 
 def test_without_wall_signals_one_look_is_enough(bench: Bench) -> None:
@@ -239,6 +257,44 @@ def test_two_processes_do_not_measure_one_session(bench: Bench) -> None:
     bench.folder.mkdir()
     with FileLock(bench.folder / "ab.lock"), pytest.raises(ValueError, match="another process measures this session"):
         measure(bench.experiment())
+
+
+COUNTS: frozenset[Kind] = frozenset({"count-strict", "count-volume"})
+
+
+def two_sessions(bench: Bench) -> Path:
+    """Measure two sessions of unchanged code, and return the folder that holds both."""
+    for name in ("ab-1", "ab-2"):
+        bench.folder = bench.folder.with_name(name)
+        measure(bench.experiment(2, gate=COUNTS))
+    return bench.folder.parent
+
+
+def test_the_runs_of_two_sessions_are_no_copies_of_one_another(bench: Bench) -> None:
+    folder = two_sessions(bench)
+    found = take(folder).values()
+    assert {record.session for record in found} == {f"ab-{n}/{side}" for n in (1, 2) for side in ("base", "head")}
+    assert len(by_case(list(found))["nano-cpu-b2"]) == 8
+    assert main(["report", str(folder)]) == main(["compare", str(folder), str(folder), "--gate", "count-volume"]) == 0
+
+
+def test_real_copies_of_a_sessions_runs_are_named(bench: Bench) -> None:
+    folder = two_sessions(bench)
+    shutil.copytree(folder / "ab-1", folder / "copy")
+    named = r"ab-1/base/.*run 0 \(session ab-1/base\)\n.*copy/base/(.|\n)*remove the copies"
+    with pytest.raises(ValueError, match=named):
+        take(folder)
+
+
+def test_a_session_whose_sides_had_no_name_of_their_own_goes_on_and_is_judged_alike(bench: Bench) -> None:
+    bench.times = slower(1.1)
+    first = measure(bench.experiment())
+    for path in bench.folder.rglob("*.record.json"):
+        record = read_record(path)
+        write_record(path, record.model_copy(update={"session": Path(record.session).name}))
+    runs = list(bench.runs)
+    assert measure(bench.experiment()) == judge_again(bench.experiment()) == first
+    assert bench.runs == runs
 
 
 def test_all_pairs_cold_tell_nothing_of_time(bench: Bench) -> None:

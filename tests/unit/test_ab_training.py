@@ -42,9 +42,9 @@ class Bench:
         return {order: self._one(order) for order in orders}
 
     def _one(self, order: Order) -> Record | RunFailed:
-        name = f"{order.session}{order.run}"
+        name = f"{order.folder.name}{order.run}"
         self.runs.append(name)
-        head = order.session == "head"
+        head = order.folder.name == "head"
         value = SEEDS[order.run] - (self.loss - NOISE[order.run] if head else 0)
         signals = [a_signal("map", value, "quality", direction="higher"), a_signal("final_loss", 2, "quality")]
         signals += proof() if order.case.compile else []

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,16 @@ from typing import Any
 import pytest
 from factories import GPU_EAGER, a_baseline, a_record, a_signal, an_environment, parts, runs_of
 
-from perf.baselines import Baseline, approved_cases, baseline_path, find_baseline, read_baseline, write_baseline
+from perf import baselines
+from perf.baselines import (
+    Baseline,
+    approved_cases,
+    baseline_path,
+    find_baseline,
+    read_baseline,
+    write_baseline,
+    writing,
+)
 
 RECORDS = runs_of(a_signal("graph_breaks", 2, parts=parts(a=2)), [2, 2])
 PLACE = "cpu/torch-2.14/nano-cpu-b2.json"
@@ -30,6 +42,47 @@ def test_a_baseline_lies_by_device_torch_minor_and_case_and_reads_back(tmp_path:
 def test_a_relative_path_reads_too(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(written.parent)
     assert read_baseline(Path(written.name)).case_id == "nano-cpu-b2"
+
+
+# Writes baselines, and dies as the out-of-memory killer would have it once the file in the making is there.
+DIES = """
+import os, signal, sys
+from pathlib import Path
+from perf.baselines import writing, write_baseline, read_baseline
+
+old = Path(sys.argv[1])
+os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+with writing(old.parents[2]):
+    write_baseline(old.parents[2], read_baseline(old))
+"""
+
+
+def test_who_writes_next_removes_what_a_killed_one_left_and_nothing_else(tmp_path: Path, written: Path) -> None:
+    kept = [written.with_name(name) for name in (".nano-cpu-b2.json.swp", ".notes.abcd1234", "x.json.abcd1234")]
+    for path in kept:
+        path.touch()
+    before = set(written.parent.iterdir())
+    done = subprocess.run([sys.executable, "-c", DIES, str(written)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    [left] = set(written.parent.iterdir()) - before
+    assert left.name.startswith(f".{written.name}.")
+    with writing(tmp_path):
+        assert set(written.parent.iterdir()) == before
+
+
+def test_one_at_a_time_writes(tmp_path: Path, written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(baselines, "LOCK_SECONDS", 0.1)
+    left = written.with_name(f".{written.name}.abcd1234")
+    with writing(tmp_path):
+        left.touch()
+        with (
+            pytest.raises(ValueError, match=r"another process is writing baselines there .*; wait for it"),
+            writing(tmp_path),
+        ):
+            pass
+        assert left.exists()
+    with writing(tmp_path):
+        assert not left.exists()
 
 
 def test_no_baseline_is_none(tmp_path: Path, written: Path) -> None:

@@ -12,8 +12,10 @@ from factories import CPU_EAGER, GPU_EAGER, a_record, a_signal
 from perf import ab
 from perf.calibrate import Plan, calibrate
 from perf.case import Case
+from perf.cli import main
+from perf.environment import machine
 from perf.record import write_record
-from perf.report.calibration import document
+from perf.report.calibration import document, place
 from perf.run_order import Order
 
 ORDINARY = (100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8, 100.1, 99.9, 100.3)
@@ -65,6 +67,13 @@ def test_both_sides_are_one_rfdetr_and_a_slowed_head_is_found(asked: list[Order]
     assert not any(order.patch for order in asked if order.session.endswith("base"))
 
 
+def test_no_two_calibrations_have_a_session_in_common(asked: list[Order], tmp_path: Path) -> None:
+    calibrate(a_plan(tmp_path / "calibrate-1", CPU_EAGER))
+    names = [f"calibrate-1/nano-cpu-b2/{what}/{side}" for what in ("unchanged", "plus-10") for side in ("base", "head")]
+    assert {order.session for order in asked} == set(names)
+    assert all(order.folder == (tmp_path / order.session).resolve() for order in asked)
+
+
 def test_the_slowdown_is_a_share_of_what_was_measured(asked: list[Order], tmp_path: Path) -> None:
     [found] = [t for t in calibrate(a_plan(tmp_path, GPU_EAGER)).trials if t.percent]
     [step] = [row for row in found.verdict.signals if row.signal == "step_time"]
@@ -90,6 +99,64 @@ def test_a_calibration_that_goes_on_repeats_nothing(asked: list[Order], tmp_path
 def test_one_pair_tells_nothing_of_scatter(asked: list[Order], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="1 pairs of runs tell nothing of their scatter"):
         calibrate(a_plan(tmp_path, CPU_EAGER, pairs=1))
+
+
+COMMAND = ("--case", "nano-cpu-b2", "--pairs", "2", "--slowdowns", "10", "--sessions", "10")
+
+
+def test_a_document_of_another_processor_stays_and_nothing_is_measured_in_vain(
+    asked: list[Order], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records, out = tmp_path / "records", tmp_path / "out"
+    command = ["calibrate", *COMMAND, "--records", str(records), "--out", str(out)]
+    assert main(command) == 0
+    runs, document, [session] = len(asked), (out / "cpu.md").read_text(), records.iterdir()
+    assert "Measured with EPYC x8; torch " in document
+    assert main(command) == 2
+    here = machine("cpu")[1]
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"rfdetr-perf: {out}/cpu.md: it is of EPYC x8, the new one of {here}: "
+        "write to another folder with --out, or replace it with --force"
+    )
+    assert (len(asked), (out / "cpu.md").read_text()) == (runs, document)
+    # Its records are of the processor of the document, whatever this one is.
+    assert main([*command, "--resume", session.name]) == 0
+    assert len(asked) == runs
+    assert main([*command[:-1], str(tmp_path / "elsewhere"), "--records", str(tmp_path / "more")]) == 0
+    assert main([*command, "--force", "--records", str(tmp_path / "most")]) == 0
+    assert len(asked) == 3 * runs
+
+
+@pytest.mark.parametrize("processor", ["AMD EPYC x2", "Intel(R) Core(TM) i7 CPU @ 2.60GHz x8", "odd  `name` x1"])
+@pytest.mark.parametrize("gpu", [{}, {"gpu_name": "NVIDIA H200", "driver": "580.1"}])
+def test_a_document_is_replaced_by_one_of_its_own_processor_only(
+    asked: list[Order], tmp_path: Path, processor: str, gpu: dict[str, str]
+) -> None:
+    found = calibrate(a_plan(tmp_path, CPU_EAGER, pairs=2))
+    model, _, count = processor.rpartition(" x")
+    changes = {"cpu_model": model, "cpu_count": int(count), **gpu}
+    found = found._replace(environment=found.environment.model_copy(update=changes))
+    path = tmp_path / "cpu.md"
+    path.write_text(document(found, 10, "rfdetr-perf calibrate"))
+    assert place(tmp_path, "cpu", processor) == path
+    with pytest.raises(ValueError, match=r"cpu\.md: it is of .*, the new one of Other x2: "):
+        place(tmp_path, "cpu", "Other x2")
+    assert place(tmp_path, "cpu", "Other x2", force=True) == path
+
+
+def test_what_does_not_name_its_processor_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "cpu.md").write_text("# Notes\n")
+    with pytest.raises(ValueError, match="it does not say of which processor it is"):
+        place(tmp_path, "cpu", "EPYC x2")
+    assert place(tmp_path, "nvidia-h200", "EPYC x2") == tmp_path / "nvidia-h200.md"
+
+
+def test_the_committed_documents_name_their_processor() -> None:
+    documents = list((Path(__file__).parents[2] / "docs" / "calibration").glob("*.md"))
+    for path in documents:
+        with pytest.raises(ValueError, match=r"it is of .* x[0-9]+, the new one of Other x1"):
+            place(path.parent, path.stem, "Other x1")
+    assert documents
 
 
 def test_the_document_tells_noise_counts_trials_and_rates(asked: list[Order], tmp_path: Path) -> None:

@@ -144,11 +144,18 @@ def test_what_is_no_id_is_no_case(text: str) -> None:
     assert parse_id(text) is None
 
 
-def test_an_unknown_id_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="unknown case 'nan-b'; known cases: ") as caught:
-        find_case("nan-b")
+def test_an_unknown_id_names_the_closest_few_and_where_all_are() -> None:
+    with pytest.raises(ValueError, match="unknown case 'nano-b4-compiled'; the closest: nano-b4-compile, ") as caught:
+        find_case("nano-b4-compiled")
 
-    assert all(case_id in str(caught.value) for case_id in catalogue())
+    named = [case_id for case_id in re.split("[;,:] ", str(caught.value)) if case_id in catalogue()]
+    assert len(named) == 3
+    assert str(caught.value).endswith("; rfdetr-perf cases lists them all")
+
+
+def test_an_id_that_is_like_none_is_told_where_all_are() -> None:
+    with pytest.raises(ValueError, match=r"^unknown case 'nosuch'; rfdetr-perf cases lists them all$"):
+        find_case("nosuch")
 
 
 def test_an_unknown_config_lists_the_known_ones() -> None:

@@ -284,12 +284,13 @@ def test_the_trace_of_an_earlier_run_is_cleared(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-def test_the_links_lead_to_the_files_of_the_right_session(tmp_path: Path) -> None:
-    record = a_record(case=CPU_COMPILED, evidence=["run-0.explain.txt"])
-    for session in ("s1", "s2"):
+@pytest.mark.parametrize(("name", "other"), [("s1", "s2"), ("ab-1/base", "ab-2/base")])
+def test_the_links_lead_to_the_files_of_the_right_session(tmp_path: Path, name: str, other: str) -> None:
+    record = a_record(case=CPU_COMPILED, evidence=["run-0.explain.txt"], session=name)
+    for session in (name, other):
         path = tmp_path / session / record.case_id / "run-0.record.json"
         write_record(path, record.model_copy(update={"session": session}))
-    home = tmp_path / "s1" / record.case_id
+    home = tmp_path / name / record.case_id
     assert links([record], tmp_path) == [f"evidence: {home / 'run-0.explain.txt'}"]
     assert links([record], home / "run-0.record.json") == [f"evidence: {home / 'run-0.explain.txt'}"]
     assert links([a_record()], tmp_path) == []

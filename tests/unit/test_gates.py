@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perf.baselines import BaselineSignal
-from perf.gates import GATES, changed_parts, compile_gate, device_gate, strict_gate, volume_gate, wall_gate
+from perf.gates import GATES, changed_parts, compile_gate, device_gate, percent, strict_gate, volume_gate, wall_gate
 from perf.record import Kind, Part, Signal
 
 
@@ -296,3 +296,20 @@ def test_a_signal_that_stops_saying_what_it_consists_of_has_no_changed_parts() -
 
 def test_every_gated_kind_has_a_gate() -> None:
     assert set(GATES) == {"count-strict", "count-volume", "device", "wall"}
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"),
+    [
+        (0.012, "+1.20 %"),
+        (-0.0001, "-0.01 %"),
+        (-1 / 22098, "-0.005 %"),
+        (1 / 3_000_000, "+0.00003 %"),
+        (1e-16, "+0.00 %"),
+        (-1e-16, "+0.00 %"),
+        (0, "+0.00 %"),
+        (101, "over +10000 %"),
+    ],
+)
+def test_a_change_reads_as_none_only_where_it_is_none(fraction: float, text: str) -> None:
+    assert percent(fraction) == text

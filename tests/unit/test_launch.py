@@ -210,6 +210,13 @@ def test_the_command_names_case_run_session_and_records(order: Order, tmp_path: 
     assert command_line(Order(CPU_EAGER, "s1", 0, tmp_path, Path("/p.py")))[-2:] == ["--patch", "/p.py"]
 
 
+def test_a_side_of_an_ab_session_is_found_below_the_records_folder(order: Order, tmp_path: Path) -> None:
+    side = replace(order, session="ab-1/base", folder=tmp_path / "ab-1" / "base")
+    told = dict(pairwise(command_line(side)))
+
+    assert (told["--session"], told["--records"]) == ("ab-1/base", str(tmp_path))
+
+
 class At:
     """A ``tell`` that does something to the run at the first line that says ``text``."""
 

@@ -94,6 +94,16 @@ def test_a_failure_of_some_cases_is_known_of_those_from_its_release_on(case_id: 
     assert (known_failure("2.11", True, rfdetr, case_id) is not None) is known
 
 
+def test_a_failure_says_in_words_whose_it_is() -> None:
+    told = {minor: pins.known_failure.what for minor, pins in MATRIX.items() if pins.known_failure}
+    assert told["2.2"] == "rfdetr is known not to work"
+    assert told["2.6"] == "compiled cases fall back"
+    assert told["2.11"] == "compiled segmentation cases of the gpu lane fall back"
+    assert all(
+        bool(pins.known_failure.cases) == bool(pins.known_failure.who) for pins in MATRIX.values() if pins.known_failure
+    )
+
+
 @pytest.mark.parametrize("minor", ["2.1", "2.16", "2.14.1", "", "nightly"])
 def test_an_unknown_minor_lists_the_known_ones(minor: str) -> None:
     with pytest.raises(ValueError, match=r"unknown torch minor .*known: 2\.2, 2\.3, .*, 2\.15") as caught:

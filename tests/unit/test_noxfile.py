@@ -52,7 +52,7 @@ def test_the_listing_says_with_which_torch_rfdetr_does_not_work() -> None:
     assert marked == [f"{kind}-{minor}" for kind in kinds for minor in ("2.2", "2.3")]
     partly = [name for name, description in listed().items() if "; compiled cases fall back" in description]
     assert partly == [f"{kind}-{minor}" for kind in kinds for minor in ("2.4", "2.5", "2.6")]
-    some = [name for name, description in listed().items() if "; some compiled cases fall back" in description]
+    some = [name for name, description in listed().items() if "; compiled segmentation cases" in description]
     assert some == [f"{kind}-2.11" for kind in kinds]
 
 
@@ -72,9 +72,14 @@ def test_every_way_to_name_a_session_is_checked(noxfile: ModuleType) -> None:
 
 
 def test_rfdetr_is_taken_out_of_the_arguments_for_pytest(noxfile: ModuleType) -> None:
-    assert noxfile.parse([]) == (DEFAULT_RFDETR, [])
-    assert noxfile.parse(["-k", "nano", "--rfdetr", "1.11.1", "-x"]) == ("1.11.1", ["-k", "nano", "-x"])
-    assert noxfile.parse(["--rfdetr=../rf-detr"]) == ("../rf-detr", [])
+    assert noxfile.parse([], "--rfdetr") == ([DEFAULT_RFDETR], [])
+    assert noxfile.parse(["-k", "nano", "--rfdetr", "1.11.1", "-x"], "--rfdetr") == (["1.11.1"], ["-k", "nano", "-x"])
+    assert noxfile.parse(["--rfdetr=../rf-detr"], "--rfdetr") == (["../rf-detr"], [])
+
+
+def test_base_and_head_are_taken_out_of_the_arguments_for_ab(noxfile: ModuleType) -> None:
+    told = ["--head", "../rf-detr", "--head-patch", "fix.py"]
+    assert noxfile.parse(told, "--base", "--head") == ([DEFAULT_RFDETR, "../rf-detr"], ["--head-patch", "fix.py"])
 
 
 def test_torch_comes_from_the_index_unless_a_build_is_asked_for(noxfile: ModuleType) -> None:

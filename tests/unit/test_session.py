@@ -65,8 +65,8 @@ def test_cases_asked_for_are_taken_once_and_in_order_whatever_the_lane() -> None
     assert chosen_cases(asked, "cpu") == (CPU_COMPILED, GPU_EAGER)
 
 
-def test_an_unknown_case_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"unknown case 'nano_b4'.*nano-b4, .*nano-cpu-b2"):
+def test_an_unknown_case_names_the_closest_ones() -> None:
+    with pytest.raises(ValueError, match=r"unknown case 'nano_b4'; the closest: nano-b4, "):
         chosen_cases(["nano-b4", "nano_b4"], "auto")
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -70,10 +71,21 @@ class TestWallOfOneSession:
 
     def test_noise_beyond_any_number_of_pairs_says_so(self) -> None:
         outcome = paired([100, 180, 90, 170], [170, 100, 185, 95])
-        assert outcome.message.endswith("more than 50 pairs would be needed: use a quieter machine")
+        assert "; more than 50 pairs would be needed: use a quieter machine; " in outcome.message
 
     def test_one_pair_gives_no_interval(self) -> None:
-        assert paired([100], [100]).verdict == "inconclusive"
+        outcome = paired([100], [100])
+        assert outcome.verdict == "inconclusive"
+        assert outcome.message.endswith("; fewer than 8 pairs prove no change of time, however large")
+
+    @pytest.mark.parametrize(("pairs", "shares", "told"), [(7, 1, "8"), (8, 1, ""), (8, 2, "9"), (10, 6, "11")])
+    def test_too_few_pairs_to_prove_a_change_are_said_to_be(self, pairs: int, shares: int, told: str) -> None:
+        base = approved(a_signal("step_time", 0, "wall", "ms"), [100.0, 150.0] * (pairs // 2) + [100.0] * (pairs % 2))
+        now = several("step_time", "wall", [value + 30 * (index % 3) for index, value in enumerate(base.runs)])
+        outcome = wall_session_gate(base, now, shares=shares)
+        assert outcome.verdict == "inconclusive"
+        said = re.findall("fewer than (.*) pairs prove no change of time", outcome.message)
+        assert said == ([told] if told else [])
 
     def test_of_a_rate_less_is_worse(self) -> None:
         rate = a_signal("images_per_second", 0, "wall", direction="higher")

@@ -151,6 +151,7 @@ def test_numbers_have_units(value: float | None, kind: Kind, unit: str, text: st
     ("kind", "baseline", "moved", "text"),
     [
         ("count-volume", 1000, 3, "+3 (+0.30 %)"),
+        ("count-volume", 22098, -1, "-1 (-0.005 %)"),
         ("count-strict", 2, -1, "-1"),
         ("count-strict", 0, 2, "+2"),
         ("device", 200, 1, "+0.50 %"),

@@ -1,0 +1,1 @@
+"""Commands of ``rfdetr-perf``: one file a command, with its arguments."""

@@ -1,0 +1,61 @@
+"""What commands print."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from perf.record import Record
+from perf.verdicts import Judgement
+
+# As a shell has it for a process that SIGINT ended.
+EXIT_INTERRUPTED = 130
+
+
+def say(text: str) -> None:
+    """Print ``text``. A reader that stops reading, as ``head`` does, changes neither the work nor the exit code."""
+    try:
+        print(text, end="", flush=True)
+    except BrokenPipeError:
+        # The rest, and what the interpreter flushes at its end, goes nowhere.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def say_aside(line: str) -> None:
+    """Print a line on stderr, where it disturbs no report."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def tell(options: argparse.Namespace, judgement: Judgement, records: Sequence[Record], folder: Path) -> int:
+    """Print the judgement as ``options`` have it, and return its exit code."""
+    say(judgement.model_dump_json(indent=1) + "\n" if options.json else _report(judgement, records, options, folder))
+    return judgement.exit_code
+
+
+def _report(judgement: Judgement, records: Sequence[Record], options: argparse.Namespace, folder: Path) -> str:
+    from perf.report.terminal import open_console, print_report
+
+    console = open_console(options.width)
+    # rich would end the process by itself when the reader of a pipe stops.
+    with console.capture() as shown:
+        print_report(console, judgement, records, folder)
+    return shown.get()
+
+
+@contextlib.contextmanager
+def resumable(session: str) -> Iterator[None]:
+    """Say how a session that is interrupted goes on; nothing that finished is lost."""
+    # A shell starts background jobs with SIGINT ignored, and Python leaves it so.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        say_aside(f"interrupted; the same command with --resume {session} goes on")
+        raise SystemExit(EXIT_INTERRUPTED) from None
