@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from perf.dataset import read_data_set
 from perf.expected import Asked, cases_not_run, expected_cases, write_asked
 from perf.judge import GATED
 from perf.session import (
@@ -25,6 +26,7 @@ from perf.session import (
     lacking,
     new_name,
     nothing_measured,
+    on_data,
     worker_threads,
 )
 from perf.suites import DEFAULT_SUITE, SUITES
@@ -52,6 +54,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--cold", action="store_true", help="an Inductor cache of its own a case: run 0 compiles cold, the others warm"
     )
     group.addoption("--patch", type=Path, metavar="FILE", help="Python file to import before rfdetr builds the model")
+    group.addoption("--data", type=Path, metavar="DIR", help="train on this data set: COCO 2017, Roboflow or YOLO")
+    group.addoption("--at-once", type=int, metavar="N", help="trainings at the same time; default 3, on cpu one a core")
     group.addoption("--run-timeout", type=float, default=3600.0, metavar="SECONDS", help="longest time for one run")
     group.addoption("--resume", metavar="SESSION", help="go on with this session: runs that finished are not repeated")
     group.addoption("--session", metavar="NAME", help="the session's name, and its folder's; default: the time")
@@ -69,7 +73,7 @@ def _make_session(config: pytest.Config) -> Session:
     fresh = _worker_input(config).get("perf_session") or option.session or new_name()
     name = fresh if option.resume is None else option.resume
     try:
-        cases = chosen_cases(option.case, option.lane, option.suite)
+        cases = on_data(chosen_cases(option.case, option.lane, option.suite), option.data)
         gate = _gate(option.gate)
         _check_values(option)
     except ValueError as error:
@@ -85,6 +89,8 @@ def _make_session(config: pytest.Config) -> Session:
         timeout=option.run_timeout,
         untimed=option.untimed,
         cold=option.cold,
+        data=option.data,
+        at_once=option.at_once,
     )
     if option.resume is not None:
         try:
@@ -95,9 +101,13 @@ def _make_session(config: pytest.Config) -> Session:
 
 
 def _check_values(option: Any) -> None:
-    if option.runs is not None and option.runs < 1:
-        msg = f"--runs {option.runs}: at least 1"
-        raise ValueError(msg)
+    for name in ("runs", "at_once"):
+        given = getattr(option, name)
+        if given is not None and given < 1:
+            msg = f"--{name.replace('_', '-')} {given}: at least 1"
+            raise ValueError(msg)
+    if option.data and option.one_run is None:  # a run reads it anyway
+        read_data_set(option.data)
     if option.records.exists() and not option.records.is_dir():
         msg = f"--records {option.records}: not a folder"
         raise ValueError(msg)

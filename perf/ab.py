@@ -21,11 +21,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from perf.baselines import FOLDER
 from perf.case import Case, find_case
 from perf.compare import BASE, HEAD, compare, judgement_of, known_noise, usable_pairs, warm_pairs
+from perf.dataset import read_data_set
 from perf.errors import error_line
 from perf.gates import WALL_ERROR
 from perf.judge import GATED, Options
-from perf.launch import RunFailed, left_record, run_in_fresh_process
+from perf.launch import RunFailed, at_once, left_record, run_in_fresh_process, run_together
 from perf.locks import alone
+from perf.quality_gates import MARGIN
 from perf.record import Kind, Record, explain, parse_json, read_records, write_model
 from perf.run_order import MANIFEST, MINOR_VARIABLE, Order
 from perf.sequential import Look, first_is_base, least_pairs, looks
@@ -40,6 +42,8 @@ MOST_PAIRS = 10
 PAIRS_WITHOUT_WALL = 3
 # The first runs of a compiled case fill the Inductor cache, and their pairs do not count.
 MOST_COLD_PAIRS = 2
+# Pairs of seeds of a training; docs/convergence.md says what they can tell.
+SEED_PAIRS = 6
 
 
 class Side(BaseModel):
@@ -55,7 +59,11 @@ class Side(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What an A/B session was asked for; kept beside its records, so that it can go on and be judged again."""
+    """What an A/B session was asked for; kept beside its records, so that it can go on and be judged again.
+
+    ``against`` is the base's case where that is another one; ``margin`` the mAP that a head may lose; ``data`` the data
+    set that trainings learn from, where it is not the generated one.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -64,6 +72,9 @@ class Manifest(BaseModel):
     cases: list[str]
     pairs: int = Field(ge=1)
     gate: list[Kind]
+    against: str | None = None
+    margin: float = Field(default=MARGIN, gt=0, lt=1)
+    data: Path | None = None
 
 
 class Experiment(NamedTuple):
@@ -78,24 +89,35 @@ class Experiment(NamedTuple):
     tell: Callable[[str], None]
     baselines: Path = FOLDER
     timeout: float = 3600.0
+    at_once: int | None = None
     within: Path = Path()
 
     def order(self, side: Literal["base", "head"], case: Case, run: int) -> Order:
         """Return the order of one run of one side."""
         what: Side = getattr(self.manifest, side)
-        # Unique, since run 0 of one session's base and of another's are not one run.
-        name = (self.within / self.folder.name / side).as_posix()
-        return Order(case=case, session=name, run=run, folder=self.folder / side, patch=what.patch, python=what.python)
+        return Order(
+            case=self.case_of(side, case),
+            # Unique, since run 0 of one session's base and of another's are not one run.
+            session=(self.within / self.folder.name / side).as_posix(),
+            run=run,
+            folder=self.folder / side,
+            patch=what.patch,
+            python=what.python,
+            data=self.manifest.data if case.trains else None,
+        )
+
+    def case_of(self, side: str, case: Case) -> Case:
+        """Return what one side measures for ``case``, which is what the head does."""
+        return find_case(self.manifest.against) if self.manifest.against and side == BASE else case
 
     def records(self, side: str, case: Case) -> list[Record]:
         """Return what one side has of a case so far, by run."""
-        folder = self.folder / side / case.id
+        folder = self.folder / side / self.case_of(side, case).id
         return read_records(folder) if any(folder.rglob("*.record.json")) else []
 
-    @property
-    def looks(self) -> list[Look]:
-        """The looks at each case, the last of them at ``manifest.pairs``."""
-        if "wall" not in self.manifest.gate:
+    def looks(self, case: Case) -> list[Look]:
+        """Return the looks at ``case``, the last of them at ``manifest.pairs``; a training is looked at once."""
+        if "wall" not in self.manifest.gate or case.trains:
             return [Look(self.manifest.pairs, WALL_ERROR / 2)]
         return looks(self.manifest.pairs, WALL_ERROR / 2, len(self.cases))
 
@@ -106,27 +128,64 @@ def experiment_of(options: argparse.Namespace, tell: Callable[[str], None]) -> E
     Raises:
         ValueError: an unknown case, a file that is not there, or both sides the same; says which.
     """
-    from perf.session import chosen_cases, lane_here, new_name
+    from perf.session import chosen_cases, lane_here, new_name, on_data
 
-    cases = chosen_cases(options.case, lane_here(options.lane), options.suite)
+    cases = on_data(chosen_cases(options.case, lane_here(options.lane), options.suite), options.data)
+    against = _against(options, cases)
+    if options.data:
+        read_data_set(options.data)  # what is wrong with it is told before anything trains
     sides = [_side(options, side) for side in SIDES]
-    if not options.same and (sides[0].python, sides[0].patch) == (sides[1].python, sides[1].patch):
+    if not options.same and not against and (sides[0].python, sides[0].patch) == (sides[1].python, sides[1].patch):
         msg = (
             "base and head are the same Python and the same patch: give --base-python or --head-python of another "
-            "environment (nox -s ab-2.14 makes both), or --head-patch; or --same, to measure unchanged code"
+            "environment (nox -s ab-2.14 makes both), or --head-patch, or --base-case; or --same, to measure "
+            "unchanged code"
         )
         raise ValueError(msg)
-    gate = sorted(options.gate)
+    gate = sorted({"quality"} if against else options.gate)  # two cases have nothing else in common
+    timed = "wall" in gate and not all(case.trains for case in cases)
     least = least_pairs(WALL_ERROR / 2, len(cases))
-    pairs = options.pairs or (max(MOST_PAIRS, least) if "wall" in gate else PAIRS_WITHOUT_WALL)
-    manifest = Manifest(base=sides[0], head=sides[1], cases=[case.id for case in cases], pairs=pairs, gate=gate)
+    manifest = Manifest(
+        base=sides[0],
+        head=sides[1],
+        cases=[case.id for case in cases],
+        pairs=options.pairs or _default_pairs(cases, gate, least),
+        gate=gate,
+        against=against.id if against else None,
+        margin=options.margin,
+        data=options.data.resolve() if options.data else None,
+    )
     folder = _folder(options, f"ab-{new_name()}")
     if options.resume is not None and not (folder / MANIFEST).is_file():
         msg = f"--resume {options.resume}: no A/B session of that name in {options.records}"
         raise ValueError(msg)
-    if "wall" in gate and pairs < least:
-        tell(f"note: at most {pairs} pairs of runs prove no change of time, however large; it takes {least} or more")
-    return Experiment(manifest, cases, folder.resolve(), tell, options.baselines, options.run_timeout)
+    if timed and manifest.pairs < least:
+        few = f"at most {manifest.pairs} pairs of runs"
+        tell(f"note: {few} prove no change of time, however large; it takes {least} or more")
+    return Experiment(manifest, cases, folder.resolve(), tell, options.baselines, options.run_timeout, options.at_once)
+
+
+def _default_pairs(cases: Sequence[Case], gate: Sequence[str], least: int) -> int:
+    if all(case.trains for case in cases):
+        return SEED_PAIRS
+    return max(MOST_PAIRS, least) if "wall" in gate else PAIRS_WITHOUT_WALL
+
+
+def _against(options: argparse.Namespace, cases: Sequence[Case]) -> Case | None:
+    """Return the base's own case, where one is asked for.
+
+    Raises:
+        ValueError: it is no training, or there is more than one case to hold against it.
+    """
+    from perf.session import on_data
+
+    if options.base_case is None:
+        return None
+    [base] = on_data([find_case(options.base_case)], options.data)
+    if len(cases) != 1 or not (base.trains and cases[0].trains):
+        msg = f"--base-case {options.base_case}: give one --case, and let both be trainings (...-convergence)"
+        raise ValueError(msg)
+    return base
 
 
 def recorded(folder: Path, baselines: Path) -> Experiment:
@@ -249,10 +308,11 @@ def _answers(experiment: Experiment, measuring: Measuring) -> Judgement:
 
 def answer(experiment: Experiment, case: Case, measuring: Measuring) -> tuple[Look, list[CaseVerdict]]:
     """Return the look that answers a case, or the last, and the verdict then; before each look is ``measuring``."""
-    for number, look in enumerate(experiment.looks, 1):
+    looks = experiment.looks(case)
+    for number, look in enumerate(looks, 1):
         measuring(experiment, case, look.pairs)
         found = judge_look(experiment, case, look)
-        experiment.tell(f"{case.id}, look {number} of {len(experiment.looks)}: {_answer(found)}")
+        experiment.tell(f"{case.id}, look {number} of {len(looks)}: {_answer(found)}")
         if not _open(found):
             break
     return look, found
@@ -272,14 +332,20 @@ def _reproducible(case: CaseVerdict, manifest: Manifest) -> CaseVerdict:
         words.append(f"--{name} {shlex.quote(side.told)}")
         words += [] if minor else [f"--{name}-python {shlex.quote(str(side.python))}"]
         words += [f"--{name}-patch {shlex.quote(str(side.patch))}"] if side.patch else []
+    words += [f"--base-case {manifest.against}"] if manifest.against else []
     words += [f"--case {case.case_id}", f"--pairs {manifest.pairs}"]
-    words += [f"--gate {','.join(manifest.gate)}"] if set(manifest.gate) != GATED else []
+    words += [f"--margin {manifest.margin:g}"] if manifest.margin != MARGIN else []
+    words += [f"--data {shlex.quote(str(manifest.data))}"] if manifest.data else []
+    words += [f"--gate {','.join(manifest.gate)}"] if set(manifest.gate) != GATED and not manifest.against else []
     rows = [row.model_copy(update={"reproduce": " ".join(words)}) for row in case.signals]
     return case.model_copy(update={"signals": rows})
 
 
 def measure_pairs(experiment: Experiment, case: Case, wanted: int) -> None:
-    """Measure pair after pair until ``wanted`` count, or a run fails."""
+    """Measure pair after pair until ``wanted`` count, or a run fails; of a training all pairs, several runs at once."""
+    if case.trains:
+        _train_pairs(experiment, case, wanted)
+        return
     for pair in range(wanted + MOST_COLD_PAIRS):
         base, head = (experiment.records(side, case) for side in (BASE, HEAD))
         if warm_pairs(base, head) >= wanted:
@@ -290,6 +356,17 @@ def measure_pairs(experiment: Experiment, case: Case, wanted: int) -> None:
         finished = [_measure_run(order, experiment.tell, experiment.timeout) for order in orders]
         if not all(finished):
             return
+
+
+def _train_pairs(experiment: Experiment, case: Case, wanted: int) -> None:
+    """Train both sides with the same ``wanted`` seeds, unless they were; one that failed stays failed."""
+    orders = [experiment.order(side, case, seed) for seed in range(wanted) for side in SIDES]
+    fresh = [order for order in orders if _earlier(order) is None]
+    experiment.tell(f"{case.id}: {wanted} seeds a side, {len(fresh)} of {len(orders)} trainings to go")
+    done = run_together(fresh, experiment.at_once or at_once(case.lane), experiment.tell, experiment.timeout)
+    for order, found in done.items():
+        if isinstance(found, RunFailed):
+            experiment.tell(f"{order.folder.name}: {order.case.id} run {order.run} failed: {found}")
 
 
 def _turn(pair: int) -> tuple[Literal["base", "head"], ...]:
@@ -331,11 +408,13 @@ def judge_look(experiment: Experiment, case: Case, look: Look) -> list[CaseVerdi
     beyond = {record.run for record in usable_pairs(base, head)[0][look.pairs :]}
     base, head = ([record for record in side if record.run not in beyond] for side in (base, head))
     noise = known_noise(head, experiment.baselines) if "device" in experiment.manifest.gate else {}
-    session = OneSession(wall_error=2 * look.level, cases=len(experiment.cases), noise=noise)
+    margin = experiment.manifest.margin
+    session = OneSession(wall_error=2 * look.level, cases=len(experiment.cases), margin=margin, noise=noise)
     options = Options(
         gate=frozenset(experiment.manifest.gate), records_path=experiment.folder / HEAD, one_session=session
     )
-    return compare(base, head, options, expected=[case.id]).cases
+    against = {case.id: experiment.case_of(BASE, case).id}
+    return compare(base, head, options, expected=[case.id], against=against).cases
 
 
 def _open(cases: Sequence[CaseVerdict]) -> bool:
@@ -347,5 +426,5 @@ def _open(cases: Sequence[CaseVerdict]) -> bool:
 
 
 def _answer(cases: Sequence[CaseVerdict]) -> str:
-    walls = [row for case in cases for row in case.signals if row.kind == "wall" and row.verdict]
+    walls = [row for case in cases for row in case.signals if row.kind in ("wall", "quality") and row.verdict]
     return "; ".join(f"{row.signal} {row.verdict}: {row.message}" for row in walls) or summarize(cases)

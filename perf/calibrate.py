@@ -109,7 +109,7 @@ def _experiment(plan: Plan, case: Case, percent: float, patch: Path | None) -> E
     )
     folder = plan.folder.resolve()
     within = Path(folder.name, case.id)
-    return Experiment(manifest, [case], folder / case.id / name, plan.tell, plan.baselines, plan.timeout, within)
+    return Experiment(manifest, [case], folder / case.id / name, plan.tell, plan.baselines, plan.timeout, within=within)
 
 
 def _trial(experiment: Experiment, case: Case, percent: float) -> Trial:

@@ -16,11 +16,15 @@ Backend = Literal["inductor", "aot_eager", "eager"]
 MultiScale = Literal["off", "per-batch", "per-sample"]
 Dynamic = Literal["rfdetr", "on", "off", "auto"]
 Mode = Literal["default", "reduce-overhead", "max-autotune-no-cudagraphs"]
-Measure = Literal["step", "epoch", "parity"]
+Measure = Literal["step", "epoch", "parity", "convergence"]
 Strategy = Literal["auto", "ddp"]
 OptimizeDdp = Literal["torch", "on", "off", "python-reducer"]
+Augmentation = Literal["cpu", "gpu"]
+SHAPES = "shapes"
 
 
+NEED_DATA = ("epoch", "convergence")
+NEED_MEASURE = ("measure", "steps", "augmentation", "data")
 NEED_COMPILE = ("backend", "dynamic", "mode", "suppress_errors", "capture_scalars", "optimize_ddp")
 
 
@@ -29,7 +33,9 @@ class Case(BaseModel):
 
     ``lane="cpu"`` means the reduced model sizes of :mod:`perf.rfdetr_api`, run on a CPU.
     ``measure`` is what a run does: time and count the step on a fixed batch, go through one epoch of the generated
-    data set (:mod:`perf.shapes`), or hold the compiled step against the eager one.
+    data set (:mod:`perf.shapes`), hold the compiled step against the eager one, or train from random weights and score
+    what that learned: for ``steps`` (None: those of its :mod:`perf.recipe`) on ``data``, the generated set or one of a
+    user's, by the name of its folder. ``augmentation`` is rfdetr's backend, which needs a data set.
 
     The rest needs ``compile``. ``backend``: rfdetr itself always asks for Inductor. ``dynamic`` (``auto`` is None to
     ``torch.compile``) and ``mode`` replace what rfdetr passes; ``suppress_errors`` and ``capture_scalars`` set the
@@ -64,6 +70,9 @@ class Case(BaseModel):
     strategy: Strategy = "auto"
     optimize_ddp: OptimizeDdp = "torch"
     measure: Measure = "step"
+    steps: int | None = Field(default=None, ge=2)
+    augmentation: Augmentation = "cpu"
+    data: str = Field(default=SHAPES, pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
 
     @model_validator(mode="after")
     def _only_with_compile(self) -> Case:
@@ -81,7 +90,7 @@ class Case(BaseModel):
         if self.backend != "inductor" and (self.mode != "default" or self.cuda_graphs):
             msg = f"mode and cuda_graphs are Inductor's: {self.backend} has neither"
             raise ValueError(msg)
-        if self.padded and self.measure == "epoch":
+        if self.padded and self.measure in NEED_DATA:
             msg = "padded is of the fixed batch: an epoch pads as its images do"
             raise ValueError(msg)
         if self.strategy == "ddp" and self.ranks > 1:
@@ -92,6 +101,20 @@ class Case(BaseModel):
             raise ValueError(msg)
         if self.measure == "parity" and self.distributed:
             msg = "parity is of one process: what several compute together is no step of one of them"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _of_a_training(self) -> Case:
+        """Refuse what only a training has, or what it cannot have."""
+        if self.augmentation != "cpu" and self.measure not in NEED_DATA:
+            msg = f"augmentation={self.augmentation!r} needs a data set: measure an epoch or convergence"
+            raise ValueError(msg)
+        if (self.steps is not None or self.data != SHAPES) and self.measure != "convergence":
+            msg = f"steps and data are of a training: measure={self.measure!r} has neither"
+            raise ValueError(msg)
+        if self.trains and self.distributed:
+            msg = f"{self.id}: a training is scored in one process, since each rank scores its own images only"
             raise ValueError(msg)
         return self
 
@@ -106,9 +129,14 @@ class Case(BaseModel):
         return self.ranks > 1 or self.strategy == "ddp"
 
     @property
+    def trains(self) -> bool:
+        """Whether a run is a whole training, whose seed is the run's index."""
+        return self.measure == "convergence"
+
+    @property
     def eager(self) -> Case:
         """The same work without compile, CUDA graphs or a comparison."""
-        return Case.model_validate(self.model_dump(exclude={*NEED_COMPILE, "compile", "cuda_graphs", "measure"}))
+        return Case.model_validate(self.model_dump(exclude={*NEED_COMPILE, *NEED_MEASURE, "compile", "cuda_graphs"}))
 
     @property
     def id(self) -> str:
@@ -135,6 +163,9 @@ class Case(BaseModel):
             "" if self.strategy == "auto" else self.strategy,
             "" if self.optimize_ddp == "torch" else f"optimize-ddp-{self.optimize_ddp}",
             "" if self.measure == "step" else self.measure,
+            "" if self.steps is None else f"s{self.steps}",
+            "" if self.augmentation == "cpu" else "gpu-aug",
+            "" if self.data == SHAPES else f"on-{self.data}",
         ]
         return "-".join(part for part in parts if part)
 
@@ -150,7 +181,8 @@ _ID = re.compile(
     r"(?:-suppress-(?P<suppress_errors>on|off))?(?:-scalars-(?P<capture_scalars>on|off))?(?P<cuda_graphs>-graphs)?"
     r"(?:-(?P<multi_scale>per-batch|per-sample))?(?P<unexpanded>-unexpanded)?(?P<nonsquare>-nonsquare)?"
     r"(?P<padded>-padded)?(?:-w(?P<workers>\d+))?(?:-x(?P<devices>\d+))?(?:-nodes(?P<nodes>\d+))?(?:-(?P<strategy>ddp))?"
-    r"(?:-optimize-ddp-(?P<optimize_ddp>on|off|python-reducer))?(?:-(?P<measure>epoch|parity))?"
+    r"(?:-optimize-ddp-(?P<optimize_ddp>on|off|python-reducer))?(?:-(?P<measure>epoch|parity|convergence))?"
+    r"(?:-s(?P<steps>\d+))?(?:-(?P<augmentation>gpu)-aug)?(?:-on-(?P<data>[a-z0-9]+(?:-[a-z0-9]+)*))?"
 )
 
 

@@ -6,7 +6,7 @@ time and memory are judged by intervals. Two sessions are judged as a session is
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from perf.baselines import FOLDER, Baseline, find_baseline
@@ -47,9 +47,15 @@ def session_of(base: Path, head: Path) -> Path | None:
 
 
 def compare(
-    base: Sequence[Record], head: Sequence[Record], options: Options, expected: Collection[str] = ()
+    base: Sequence[Record],
+    head: Sequence[Record],
+    options: Options,
+    expected: Collection[str] = (),
+    against: Mapping[str, str] = {},
 ) -> Judgement:
     """Judge the runs of ``head`` against those of ``base``, case by case.
+
+    ``against`` says which case of the base stands for a case of the head, where that is another one.
 
     A case that one side lacks is a verdict, and so is one of the ``expected`` that both lack.
 
@@ -57,6 +63,8 @@ def compare(
         ValueError: runs of one side that cannot be pooled; names both.
     """
     before, after = by_case(base), by_case(head)
+    named = {theirs: ours for ours, theirs in against.items()}
+    before = {named.get(case_id, case_id): runs for case_id, runs in before.items()}
     baselines: dict[str, Baseline] = {}
     kept: list[Record] = []
     for case_id, runs in after.items():

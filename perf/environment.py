@@ -75,6 +75,8 @@ class Environment(BaseModel):
     suite_dirty: bool | None = None
     threads: dict[str, str] = {}
     cluster: Cluster | None = Field(default=None, exclude_if=lambda found: found is None)
+    # What a training learned from and how: data set and recipe. Others cannot be compared with it.
+    workload: str | None = None
 
 
 def collect(lane: Lane) -> Environment:

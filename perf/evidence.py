@@ -32,9 +32,12 @@ from perf.record import Record, read_record
 TRACE_VARIABLE = "TORCH_TRACE"
 KEEP_VARIABLE = "RFDETR_PERF_KEEP_TRACE"
 
+# Of a training: every loss and score, what rfdetr itself logged, and a picture of both.
+CURVE, METRICS, PLOT = ".curve.json", ".metrics.csv", ".curve.svg"
+
 ARTIFACTS = ("recompiles", "recompiles_verbose", "graph_breaks")
 
-_SUFFIXES = (".explain.txt", ".recompiles.log", ".trace")
+_SUFFIXES = (".explain.txt", ".recompiles.log", ".trace", CURVE, METRICS, PLOT)
 _NO_TRACE = "There is no structured trace, so operations and guards are not told and the op count is not 0.\n"
 
 

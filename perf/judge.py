@@ -16,6 +16,7 @@ from perf.errors import error_line
 from perf.gates import DEVICE_ERROR, FRAMES_FAILED, GATES, Gate, Outcome, compile_gate, device_gate, plain
 from perf.matrix import MATRIX, KnownFailure, known_failure, matcher, pins_for
 from perf.pool import by_case, by_signal, common_environment, host, made_with, pooled
+from perf.quality_gates import collapse_gate, margin_gate
 from perf.record import TIMED, Kind, Record, Signal, is_patched
 from perf.session_gates import OneSession, device_session_gate, wall_session_gate
 from perf.stats import NO_NOISE
@@ -35,7 +36,9 @@ from perf.verdicts import (
 
 # Keys of the loss in which compiled and eager differ, and ties do not explain it.
 MISMATCHES = "parity_mismatches"
-GATED: frozenset[Kind] = frozenset(GATES)
+# Against a stored baseline, by kind.
+_GATES: dict[Kind, Gate] = {**GATES, "quality": collapse_gate}
+GATED: frozenset[Kind] = frozenset(_GATES)
 # The only counts that move with Python's own minor.
 PYTHON_SIGNALS = frozenset({"python_calls", "c_calls"})
 
@@ -137,7 +140,7 @@ class _Bench(NamedTuple):
         measured = kind not in TIMED or not first.untimed
         # Time of a CPU says nothing about another's, and much about its own of a minute ago.
         held = bool(self.options.one_session) or kind in STORED[first.case.lane]
-        return measured and kind in GATES and kind in self.options.gate and held
+        return measured and kind in _GATES and kind in self.options.gate and held
 
     def _row(self, name: str, signals: list[Signal]) -> SignalVerdict:
         now = pooled(signals)
@@ -242,7 +245,9 @@ class _Bench(NamedTuple):
             return partial(device_session_gate, error=session.device_error, noise=noise, shares=sharing)
         if kind == "wall" and session:
             return partial(wall_session_gate, error=session.wall_error, shares=sharing)
-        return partial(device_gate, error=DEVICE_ERROR / sharing) if kind == "device" else GATES[kind]
+        if kind == "quality" and session:
+            return partial(margin_gate, margin=session.margin, shares=session.cases)
+        return partial(device_gate, error=DEVICE_ERROR / sharing) if kind == "device" else _GATES[kind]
 
     def _answer(self, name: str, now: Signal | None, base: BaselineSignal | None, outcome: Outcome) -> SignalVerdict:
         shape = now or base or Signal(name=name, kind="info", unit="", value=0)
@@ -298,7 +303,9 @@ def incompatibility(baseline: Baseline, base: BaselineSignal, environment: Envir
     """Return why this signal cannot be held against this baseline, naming both sides; empty where it can."""
     new, old = made_with(environment), baseline.made_with
     versions = ["transformers", "pytorch_lightning", *(["python"] if now.name in PYTHON_SIGNALS else [])]
-    pairs: list[tuple[str, object, object]] = [(name, new[name], old.get(name)) for name in versions]
+    if now.kind == "quality":  # what is learned must not depend on a library's version
+        versions = ["workload"]
+    pairs: list[tuple[str, object, object]] = [(name, new.get(name), old.get(name)) for name in versions]
     pairs += [(name, getattr(environment, name), getattr(baseline, name)) for name in ("device", "torch_minor")]
     pairs += [(name, getattr(now, name), getattr(base, name)) for name in ("unit", "direction")]
     if now.kind in TIMED:

@@ -10,10 +10,12 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from perf import processes
+from perf.case import Lane
+from perf.environment import usable_cpus
 from perf.errors import error_line
 from perf.evidence import left_behind, trace_environment
 from perf.progress import Follower
@@ -25,6 +27,15 @@ ONE_RUN = ROOT / "tests" / "suite" / "one_run.py"
 _POLL_SECONDS = 0.3
 _GRACE_SECONDS = 10.0
 _LOG_TAIL_LINES = 30
+
+
+# Trainings at the same time: one a core, and as many as share a GPU without waiting for each other much longer.
+AT_ONCE_GPU = 3
+
+
+def at_once(lane: Lane) -> int:
+    """Return how many trainings of ``lane`` run at the same time by default."""
+    return usable_cpus() if lane == "cpu" else AT_ONCE_GPU
 
 
 class RunFailed(Exception):  # noqa: N818  (says what happened)
@@ -43,24 +54,104 @@ def run_in_fresh_process(order: Order, tell: Callable[[str], None], timeout: flo
     Raises:
         RunFailed: the run raised, crashed, or took more than ``timeout`` seconds.
     """
-    order.stem.parent.mkdir(parents=True, exist_ok=True)
-    order.progress_path.unlink(missing_ok=True)  # of a run that was interrupted
-    follower, mark = Follower(order.progress_path), uuid.uuid4().hex
-    with order.log_path.open("wb") as log, _ended_like_ctrl_c():
-        process = subprocess.Popen(
-            command_line(order),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=ROOT,
-            env=environment(order) | {processes.MARK: mark},
-            start_new_session=True,
-        )
-        problem = ""
-        try:
-            problem = _follow(process, follower, tell, timeout)
-        finally:
-            _end(process, mark)
-    return _finished_record(order, problem or _exit_in_words(process.returncode))
+    with _ended_like_ctrl_c(), _Process(order, tell, timeout) as process:
+        process.wait()
+    return process.record()
+
+
+def run_together(
+    orders: Sequence[Order], at_once: int, tell: Callable[[str], None], timeout: float
+) -> dict[Order, Record | RunFailed]:
+    """Measure all ``orders``, up to ``at_once`` of them at the same time, and return what became of each.
+
+    For what does not mind company, such as accuracy. An interrupt ends all that are going.
+    """
+    waiting, going, done = list(orders), list[_Process](), dict[Order, Record | RunFailed]()
+    with _ended_like_ctrl_c(), contextlib.ExitStack() as stack, _interrupting(going):
+        while waiting or going:
+            while waiting and len(going) < at_once:
+                going.append(stack.enter_context(_Process(waiting.pop(0), tell, timeout)))
+            time.sleep(_POLL_SECONDS)
+            for process in [one for one in going if one.ended()]:
+                going.remove(process)
+                process.close()
+                done[process.order] = _outcome(process)
+    return done
+
+
+@contextlib.contextmanager
+def _interrupting(going: list[_Process]) -> Iterator[None]:
+    """Interrupt all that are going where this one is: one after another each might take its time to end."""
+    try:
+        yield
+    except BaseException:
+        for process in going:
+            process.interrupt()
+        raise
+
+
+def _outcome(process: _Process) -> Record | RunFailed:
+    try:
+        return process.record()
+    except RunFailed as failure:
+        return failure
+
+
+class _Process:
+    """The process of one run, from its start until nothing of it is left."""
+
+    def __init__(self, order: Order, tell: Callable[[str], None], timeout: float) -> None:
+        self.order = order
+        self._tell, self._timeout, self._problem = tell, timeout, ""
+        self._closed, self._mark = False, uuid.uuid4().hex
+
+    def __enter__(self) -> _Process:
+        order = self.order
+        order.stem.parent.mkdir(parents=True, exist_ok=True)
+        order.progress_path.unlink(missing_ok=True)  # of a run that was interrupted
+        self._follower = Follower(order.progress_path)
+        self._deadline = time.monotonic() + self._timeout
+        with order.log_path.open("wb") as log:
+            self._process = subprocess.Popen(
+                command_line(order),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=ROOT,
+                env=environment(order) | {processes.MARK: self._mark},
+                start_new_session=True,
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def wait(self) -> None:
+        """Tell the run's progress until it ends."""
+        while not self.ended():
+            time.sleep(_POLL_SECONDS)
+
+    def ended(self) -> bool:
+        """Tell what is new, and return whether the run has ended, by itself or because its time is up."""
+        running = self._process.poll() is None
+        _tell_new(self._follower, self._tell)
+        if running and time.monotonic() > self._deadline:
+            self._problem = f"no end after {self._timeout:.0f} s (--run-timeout); stopped"
+        return not running or bool(self._problem)
+
+    def interrupt(self) -> None:
+        """Have the run end, without waiting for it."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGINT)
+
+    def close(self) -> None:
+        """Leave nothing of the run behind."""
+        if not self._closed:
+            self._closed = True
+            _end(self._process, self._mark)
+
+    def record(self) -> Record:
+        """Return the record of a run that ended well, else raise RunFailed."""
+        return _finished_record(self.order, self._problem or _exit_in_words(self._process.returncode))
 
 
 def has_finished(order: Order) -> bool:
@@ -122,13 +213,14 @@ def child_command(order: Order) -> list[str]:
         "filterwarnings=default",
         f"--benchmark-json={benchmark}",
     ]
-    patch = ["--patch", str(order.patch.resolve())] if order.patch else []
+    files = [("patch", order.patch), ("data", order.data)]
+    paths = [word for name, path in files if path for word in (f"--{name}", str(path.resolve()))]
     flags = [f"--{name}" for name in ("untimed", "cold") if getattr(order, name)]
     told = ["--case", order.case.id, "--one-run", str(order.run), "--session", order.session]
     # A session's name may be several folders deep: that of a side of an A/B session is.
     records = ["--records", str(order.folder.resolve().parents[len(Path(order.session).parts) - 1])]
     python = str(order.python or sys.executable)
-    return [python, "-m", "perf.child", str(ONE_RUN), *options, *told, *records, *patch, *flags]
+    return [python, "-m", "perf.child", str(ONE_RUN), *options, *told, *records, *paths, *flags]
 
 
 # Which convolution ATen takes depends on the number of threads, and with it the cpu lane's counts. One is what every
@@ -145,18 +237,6 @@ def environment(order: Order) -> dict[str, str]:
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(order.cache.resolve())} if order.cold else {}
     trace = trace_environment(order.stem, order.case.compile)
     return {**kept, "PYTHONHASHSEED": "0", **threads, **cache, **trace}
-
-
-def _follow(process: subprocess.Popen[bytes], follower: Follower, tell: Callable[[str], None], timeout: float) -> str:
-    """Tell the run's progress until it ends; return why it has to be ended, or nothing."""
-    deadline = time.monotonic() + timeout
-    while process.poll() is None:
-        _tell_new(follower, tell)
-        if time.monotonic() > deadline:
-            return f"no end after {timeout:.0f} s (--run-timeout); stopped"
-        time.sleep(_POLL_SECONDS)
-    _tell_new(follower, tell)
-    return ""
 
 
 def _tell_new(follower: Follower, tell: Callable[[str], None]) -> None:

@@ -114,8 +114,12 @@ def common_environment(records: Sequence[Record]) -> Environment:
 
 
 def made_with(environment: Environment) -> dict[str, str | None]:
-    """Return the versions that counts depend on: Python's minor, transformers, Lightning and rfdetr itself."""
-    return {
+    """Return the versions that counts depend on: Python's minor, transformers, Lightning and rfdetr itself.
+
+    Of a training also what it learned from, and how.
+    """
+    trained = {"workload": environment.workload} if environment.workload else {}
+    return trained | {
         "python": ".".join(environment.python.split(".")[:2]),
         "transformers": environment.transformers,
         "pytorch_lightning": environment.pytorch_lightning,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -203,7 +203,7 @@ def _asks_the_hub(config: Any, fields: dict[str, Any]) -> bool:
     return bool(patch == _DINOV2_PATCH and patch * size == _DINOV2_IMAGE)
 
 
-def _train_config(case: Case, output_dir: Path) -> Any:
+def _train_config(case: Case, output_dir: Path, more: Mapping[str, Any]) -> Any:
     import rfdetr.config
 
     task, config = task_of(case), rfdetr.config.TrainConfig
@@ -211,7 +211,7 @@ def _train_config(case: Case, output_dir: Path) -> Any:
         config = rfdetr.config.SegmentationTrainConfig
     elif task.keypoints:
         config = rfdetr.config.KeypointTrainConfig
-    return config(**_train_fields(case, config, output_dir))
+    return config(**{**_train_fields(case, config, output_dir), **more})
 
 
 def _train_fields(case: Case, config: Any, output_dir: Path) -> dict[str, Any]:
@@ -230,6 +230,8 @@ def _train_fields(case: Case, config: Any, output_dir: Path) -> dict[str, Any]:
         "progress_bar": None,
         "run_test": False,
     }
+    if case.augmentation != "cpu":
+        fields["augmentation_backend"] = case.augmentation
     if case.precision != "auto":
         fields["amp_dtype"] = None if case.precision == "fp32" else case.precision
     return {**fields, **_multi_scale_fields(case, config)}
@@ -357,7 +359,20 @@ def _without_hub(model_config: Any) -> Iterator[list[str]]:
         yield ["rfdetr's load_pretrain_weights skipped: this config would fetch DINOv2 weights from a hub"]
 
 
-def build(case: Case, output_dir: Path, seed: int = 0) -> Built:
+@dataclass(frozen=True)
+class More:
+    """Arguments more for rfdetr's model config, its training config and its trainer; they win over the case's."""
+
+    model: Mapping[str, Any] = field(default_factory=dict)
+    train: Mapping[str, Any] = field(default_factory=dict)
+    trainer: Mapping[str, Any] = field(default_factory=dict)
+
+
+# A trainer that writes nothing and validates nothing: what probes of single steps need.
+_BARE = {"include_training_callbacks": False, "max_epochs": 1, "limit_val_batches": 0}
+
+
+def build(case: Case, output_dir: Path, seed: int = 0, more: More = More()) -> Built:
     """Build the model, criterion, Lightning module and trainer of ``case``, with random weights and no download.
 
     Call it inside :func:`steered`, on a machine that has the device of the case. ``output_dir`` is where rfdetr
@@ -368,22 +383,17 @@ def build(case: Case, output_dir: Path, seed: int = 0) -> Built:
     """
     from rfdetr.training import build_trainer
 
-    built = build_module(case, output_dir, seed)
+    built = build_module(case, output_dir, seed, more)
+    asked = more.trainer or _BARE
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning's advice on devices
         trainer = build_trainer(
-            built.train_config,
-            built.model_config,
-            accelerator=case.lane,
-            include_training_callbacks=False,
-            max_epochs=1,
-            limit_val_batches=0,
-            enable_model_summary=False,
+            built.train_config, built.model_config, accelerator=case.lane, enable_model_summary=False, **asked
         )
     return Built(**vars(built), trainer=trainer)
 
 
-def build_module(case: Case, output_dir: Path, seed: int = 0) -> BuiltModule:
+def build_module(case: Case, output_dir: Path, seed: int = 0, more: More = More()) -> BuiltModule:
     """Build what :func:`build` builds, except the trainer; works without the device of the case too.
 
     Raises:
@@ -396,8 +406,8 @@ def build_module(case: Case, output_dir: Path, seed: int = 0) -> BuiltModule:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # rfdetr warns that random weights are random
         config = _config_class(case)
-        model_config = config(**_model_fields(case, config))
-        train_config = _train_config(case, output_dir)
+        model_config = config(**{**_model_fields(case, config), **more.model})
+        train_config = _train_config(case, output_dir, more.train)
         with _without_hub(model_config) as adaptations:
             module = RFDETRModelModule(model_config, train_config)
     _set_dynamo(case)  # now, since rfdetr has just set its own

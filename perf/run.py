@@ -18,20 +18,26 @@ from typing import Any
 
 from perf import environment, ranked
 from perf.cluster import cluster
-from perf.evidence import Evidence, collecting
+from perf.dataset import read_data_set
+from perf.evidence import CURVE, Evidence, collecting, left_behind
+from perf.gates import PROOF
 from perf.probes import compilation
+from perf.probes.convergence import Curve, converge, keep
+from perf.probes.convergence import signals as convergence_signals
 from perf.probes.distributed import Graphs, communication, gather, watching_graphs
 from perf.probes.epoch import run_epoch
 from perf.probes.memory import peak_memory
-from perf.probes.parity import ADAPTATION, parity
+from perf.probes.parity import ADAPTATION, FULL_FLOAT32, parity
 from perf.probes.parts import Tally
 from perf.probes.profile import gpu_signals, sync_lines
 from perf.probes.step_time import step_time, timed_step
 from perf.probes.trace import capture, without_ops
 from perf.probes.work import aten_ops, call_counts, dispatched_ops
 from perf.progress import Progress
+from perf.recipe import recipe_of, write_data
 from perf.record import PATCHED, TIMED, Record, Signal, write_record
 from perf.rfdetr_api import Built, Sample, Stepper, build, fit, steered, task_of, validate
+from perf.rfdetr_train import build_training
 from perf.run_order import MINOR_VARIABLE, Order
 from perf.shapes import ShapesSpec, write_shapes
 from perf.workload import make_samples
@@ -113,6 +119,10 @@ class Run:
                 _import_patch(self.order.patch)
                 adaptations.append(f"patched by {self.order.patch.name}")
             compilation.reset()
+            if case.trains:
+                self.record.adaptations = adaptations
+                self._train(Path(scratch))
+                return
             built = build(case, Path(scratch))
             self.record.adaptations = [*adaptations, *built.adaptations]
             self.model = built.module.model
@@ -162,8 +172,28 @@ class Run:
 
     def _measure_parity(self, built: Built, scratch: Path) -> None:
         self.record.adaptations.append(ADAPTATION)
+        if str(built.trainer.precision) == "32-true" and built.case.lane == "gpu":
+            self.record.adaptations.append(FULL_FLOAT32)
         with self.progress.during("compiling and comparing (parity)", compilation.progress):
             self._add(parity(built, make_samples(built.case, built.resolution), scratch))
+
+    def _train(self, scratch: Path) -> None:
+        """Train with the run's index for a seed, and keep the curve whatever becomes of it."""
+        case, stem, recipe = self.order.case, self.order.stem, recipe_of(self.order.case)
+        data = read_data_set(self.order.data or write_data(scratch / "data", recipe))
+        self.record.environment.workload = f"{case.data} {data.digest[:12]}, {recipe.text}"
+        built = build_training(case, recipe, data, scratch / "out", seed=self.order.run)
+        self.record.adaptations += built.adaptations
+        self.model = built.module.model
+        curve = Curve()
+        try:
+            with self.progress.during("training", lambda: curve.text):
+                converge(built, data, curve, stem.with_suffix(CURVE), self.progress.say)
+        finally:
+            self.record.notes += keep(curve, scratch / "out", stem)
+            self.record.evidence = left_behind(stem)
+        self._add(convergence_signals(curve))
+        self._add([one for one in compilation.signals(self.model) if case.compile and one.name in PROOF])
 
     def _validate(self, built: Built, samples: list[Sample]) -> None:
         """Compile what the validation loop runs, over two batches so that a recompile for the second is seen."""

@@ -30,6 +30,7 @@ class Order:
 
     ``patch`` is a Python file executed before rfdetr builds anything, to measure a change without installing it.
     ``untimed``: count only, since other runs may share the GPU. ``cold``: the case has an Inductor cache of its own.
+    ``data``: the folder of the data set to train on, where it is not the generated one.
     ``python``: the interpreter of another environment, to measure the rfdetr that is installed there.
     ``rank``: which of the case's processes this is; rank 0 leaves the record of the run, the others one of their own.
     """
@@ -43,6 +44,7 @@ class Order:
     cold: bool = False
     python: Path | None = None
     rank: int = 0
+    data: Path | None = None
 
     @property
     def stem(self) -> Path:
@@ -74,9 +76,10 @@ class Order:
         """The command that makes such a run again."""
         minor = os.environ.get(MINOR_VARIABLE)
         suite = f"nox -s perf-{minor} --" if minor else "pytest tests/suite"
-        patch = f" --patch {shlex.quote(_relative(self.patch))}" if self.patch else ""
+        files = (("patch", self.patch), ("data", self.data))
+        paths = "".join(f" --{name} {shlex.quote(_relative(path))}" for name, path in files if path)
         flags = "".join(f" --{name}" for name in ("untimed", "cold") if getattr(self, name))
-        return f"{suite} --case {self.case.id}{patch}{flags}"
+        return f"{suite} --case {self.case.id}{paths}{flags}"
 
 
 def _relative(path: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,8 +13,10 @@ from types import MappingProxyType
 import pytest
 
 from perf import environment
-from perf.case import Case, Lane, find_case
+from perf.case import SHAPES, Case, Lane, find_case
+from perf.dataset import folder_name
 from perf.judge import Options, judge
+from perf.launch import RunFailed, at_once, has_finished, run_together
 from perf.record import Kind, Record, read_records
 from perf.run_order import Order
 from perf.suites import DEFAULT_SUITE, suite
@@ -85,6 +87,23 @@ def chosen_cases(ids: Sequence[str], lane: str, name: str = DEFAULT_SUITE) -> tu
     return suite(name, "gpu" if lane == "gpu" else "cpu")
 
 
+def on_data(cases: Sequence[Case], data: Path | None) -> tuple[Case, ...]:
+    """Return ``cases`` with their trainings on the data set at ``data``; None leaves them on the generated one.
+
+    Raises:
+        ValueError: a case names a data set by its folder, and that is not the one that is given; or nothing trains.
+    """
+    name = folder_name(data) if data else SHAPES
+    wrong = [case for case in cases if case.data not in (SHAPES, name)]
+    if wrong:
+        msg = f"case {wrong[0].id!r} trains on {wrong[0].data!r}: give the folder of that name with --data"
+        raise ValueError(msg)
+    if data and not any(case.trains for case in cases):
+        msg = f"--data {data}: none of these cases trains: add --suite convergence"
+        raise ValueError(msg)
+    return tuple(case.model_copy(update={"data": name}) if case.trains else case for case in cases)
+
+
 @dataclass(frozen=True)
 class Session:
     """One invocation of the suite. ``folder`` is where its records go; ``runs`` of None means the lane's default."""
@@ -99,10 +118,22 @@ class Session:
     timeout: float
     untimed: bool = False
     cold: bool = False
+    data: Path | None = None
+    at_once: int | None = None
 
     def runs_of(self, case: Case) -> int:
-        """Return how many runs ``case`` gets."""
-        return self.runs or DEFAULT_RUNS[case.lane]
+        """Return how many runs ``case`` gets; of a training one seed tells of a collapse."""
+        return self.runs or (1 if case.trains else DEFAULT_RUNS[case.lane])
+
+    def train(self, case: Case, tell: Callable[[str], None]) -> dict[int, RunFailed]:
+        """Train all seeds of ``case`` that are not trained yet, several at once; return those that failed, by run."""
+        orders = [self.order(case, run) for run in range(self.runs_of(case))]
+        fresh = [order for order in orders if not has_finished(order)]
+        for order in orders:
+            if order not in fresh:
+                tell(f"{case.id} run {order.run}: measured already")
+        done = run_together(fresh, self.at_once or at_once(case.lane), tell, self.timeout)
+        return {order.run: found for order, found in done.items() if isinstance(found, RunFailed)}
 
     def order(self, case: Case, run: int) -> Order:
         """Return the order of one run."""
@@ -114,6 +145,7 @@ class Session:
             patch=self.patch,
             untimed=self.untimed,
             cold=self.cold,
+            data=self.data if case.trains else None,
         )
 
     def check_resumed(self) -> None:

@@ -21,6 +21,7 @@ from perf.gates import (
     percent,
     sign,
 )
+from perf.quality_gates import MARGIN
 from perf.record import Signal
 from perf.sequential import least_pairs
 from perf.stats import (
@@ -57,12 +58,14 @@ class OneSession(NamedTuple):
     ``wall_error`` and ``device_error`` are two-sided error rates of claiming a change, to be shared by all signals of
     the kind in ``cases`` cases. A pass shares none: the session passes only if every signal does, so it errs no more
     often than the one that changed (R. L. Berger, "Multiparameter hypothesis testing and acceptance sampling",
-    Technometrics 24, 1982). ``noise`` knows how runs of unchanged code scatter, by case and signal.
+    Technometrics 24, 1982). ``noise`` knows how runs of unchanged code scatter, by case
+    and signal. ``margin`` is the mAP that a head may lose.
     """
 
     wall_error: float = WALL_ERROR
     device_error: float = DEVICE_ERROR
     cases: int = 1
+    margin: float = MARGIN
     noise: Mapping[tuple[str, str], Noise] = {}
 
 

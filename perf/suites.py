@@ -88,6 +88,15 @@ def _distributed(lane: Lane) -> list[Case]:
     return [*plain, *through, *two, whole, *(_with(epoch, devices=devices) for devices in (1, 2))]
 
 
+def _convergence(lane: Lane) -> list[Case]:
+    """Whole trainings, eager and compiled, from random weights."""
+    if lane == "cpu":  # no worker: eight small images, and two cores to train two seeds on
+        base = _with(_base(lane), batch_size=4, workers=0, measure="convergence")
+        return [base, _with(base, compile=True, backend="eager")]
+    base = _with(_base(lane), batch_size=16, measure="convergence")
+    return [base, _with(base, compile=True)]
+
+
 DEFAULT_SUITE = "main"
 _MAKERS: dict[str, Callable[[Lane], list[Case]]] = {
     DEFAULT_SUITE: _main,
@@ -97,6 +106,7 @@ _MAKERS: dict[str, Callable[[Lane], list[Case]]] = {
     "settings": _settings,
     "parity": _parity,
     "distributed": _distributed,
+    "convergence": _convergence,
 }
 SUITES = tuple(_MAKERS)
 LANES: tuple[Lane, ...] = ("gpu", "cpu")

@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from perf.commands.arguments import Command, add_baselines, add_measuring, add_output, add_place, positive
+from perf.commands.arguments import Command, add_baselines, add_measuring, add_output, add_place, margin, positive
 from perf.commands.output import resumable, say_aside, tell
 from perf.judge import Options
+from perf.quality_gates import MARGIN
 from perf.record import Record
 from perf.record_files import Narrowing, take
 from perf.suites import SUITES
@@ -21,7 +22,11 @@ def _declare_ab(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{side}-patch", type=Path, metavar="FILE", help="Python file to import before rfdetr")
     parser.add_argument("--same", action="store_true", help="allow both sides to be the same, to see what noise does")
     parser.add_argument("--suite", choices=SUITES, default=SUITES[0])
-    parser.add_argument("--pairs", type=positive, metavar="N", help="most pairs of runs a case; default: 10")
+    parser.add_argument("--base-case", metavar="ID", help="let the base train this case: eager against compiled, say")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="train on this data set: COCO 2017, Roboflow or YOLO")
+    parser.add_argument("--margin", type=margin, default=MARGIN, help="mAP that a head may lose; default: %(default)s")
+    parser.add_argument("--at-once", type=positive, metavar="N", help="trainings at a time; 3, or on cpu one a core")
+    parser.add_argument("--pairs", type=positive, metavar="N", help="most pairs of runs a case; default: 10, seeds 6")
     add_measuring(parser)
     add_baselines(parser)
     add_output(parser)

@@ -90,6 +90,18 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def margin(text: str) -> float:
+    """Return a margin in mAP, between 0 and 1."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < 1:
+        msg = f"{text!r} is no margin: mAP goes from 0 to 1"
+        raise argparse.ArgumentTypeError(msg)
+    return found
+
+
 def percents(text: str) -> tuple[float, ...]:
     """Return slowdowns in percent."""
     try:

@@ -1,4 +1,4 @@
-"""``cases`` and ``matrix``: what there is to measure, and what was found of compiling it."""
+"""``cases``, ``matrix`` and ``seeds``: what there is to measure, and what was found of compiling and of trainings."""
 
 from __future__ import annotations
 
@@ -35,5 +35,19 @@ def _cases(_options: argparse.Namespace) -> int:
     return 0
 
 
+def _declare_seeds(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("records", type=Path, metavar="RECORDS", help="a folder with *.record.json")
+    parser.add_argument("--pairs", type=positive, default=6, metavar="N", help="to simulate; default: %(default)s")
+
+
+def _seeds(options: argparse.Namespace) -> int:
+    from perf.record import read_records
+    from perf.seeds import lessons, text
+
+    say(text(lessons(read_records(options.records)), options.pairs) + "\n")
+    return 0
+
+
 CASES = Command("cases", "list the known cases", lambda _: None, _cases)
 MATRIX = Command("matrix", "make docs/compile-matrix.md from its store, new records first", _declare_matrix, _matrix)
+SEEDS = Command("seeds", "say how the seeds of trainings scatter and what they can defend", _declare_seeds, _seeds)

@@ -14,8 +14,9 @@ what is on trial is then the compiled step that was measured, not another compil
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ _SPACING = {"32-true": 2.0**-23, "bf16-mixed": 2.0**-7, "16-mixed": 2.0**-10}
 
 # For the record of a run: what is done to rfdetr here.
 ADAPTATION = "noise of standard deviation 0.02 added to every parameter that is one constant (see perf.probes.parity)"
+FULL_FLOAT32 = "float32 without TF32, which rfdetr allows: it would make the tolerance that of 10 bits"
 
 
 def parity(built: Built, samples: list[Sample], scratch: Path) -> list[Signal]:
@@ -46,7 +48,8 @@ def parity(built: Built, samples: list[Sample], scratch: Path) -> list[Signal]:
     eager = build(built.case.eager, scratch)
     exact = build(_exact_case(built.case, eager.trainer.precision), scratch)
     _give_weights(built, [eager, exact])
-    if eager.trainer.precision == "32-true":
+    full = eager.trainer.precision == "32-true"
+    if full:
         exact.module.double()
     found: list[Signal] = []
 
@@ -54,12 +57,28 @@ def parity(built: Built, samples: list[Sample], scratch: Path) -> list[Signal]:
     def with_all(low: Stepper, high: Stepper, compiled: Stepper) -> None:
         found.extend(_signals(Sides(low, high, compiled)))
 
-    fit(
-        eager,
-        samples,
-        lambda low: fit(exact, samples, lambda high: fit(built, samples, lambda c: with_all(low, high, c))),
-    )
+    with without_tf32() if full else contextlib.nullcontext():
+        fit(
+            eager,
+            samples,
+            lambda low: fit(exact, samples, lambda high: fit(built, samples, lambda c: with_all(low, high, c))),
+        )
     return found
+
+
+@contextlib.contextmanager
+def without_tf32() -> Iterator[None]:
+    """Have matrix products and convolutions of float32 use all its bits (:data:`FULL_FLOAT32`)."""
+    import torch
+
+    matmul, convolution = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(matmul)
+        torch.backends.cudnn.allow_tf32 = convolution
 
 
 def _exact_case(case: Case, precision: str) -> Case:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from perf.case import Case
@@ -49,7 +50,14 @@ def _shape(row: Row) -> list[str]:
 
 def _compared(row: Row) -> list[str]:
     difference = f"{row.figures['parity_difference']:.2g}" if "parity_difference" in row.figures else "-"
-    return [code(row.case_id), _outcome(row), _told(row, "parity_mismatches"), _told(row, "parity_ties"), difference]
+    return [code(row.case_id), _outcome(row), _told(row, "parity_mismatches"), _ties(row), difference]
+
+
+def _ties(row: Row) -> str:
+    """Return how many keys ties explain, by explanation: the same few explain them all."""
+    whys = Counter(part.name.partition(": explained by ")[2] for part in row.reasons.get("parity_ties", []))
+    told = "; ".join(f"{keys} by {text(why)}" for why, keys in whys.items())
+    return told or count(row, "parity_ties")
 
 
 def _told(row: Row, name: str) -> str:

@@ -40,6 +40,12 @@ def perf_session(request: pytest.FixtureRequest) -> Session:
     return request.config.stash[STASH]
 
 
+@pytest.fixture(scope="session")
+def trainings() -> dict[Any, Any]:
+    """Which seeds failed, by case, of the cases that are trained already."""
+    return {}
+
+
 @pytest.fixture
 def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """A function that shows one line of progress although pytest captures output."""

@@ -14,9 +14,18 @@ from perf.session import Session, reasons
 from perf.verdicts import EXIT_CODES
 
 
-def test_measure(case: Case, run: int, perf_session: Session, tell: Callable[[str], None]) -> None:
+def test_measure(
+    case: Case,
+    run: int,
+    perf_session: Session,
+    tell: Callable[[str], None],
+    trainings: dict[Case, dict[int, RunFailed]],
+) -> None:
     """One run: a fresh process compiles, times and counts the case, and leaves a record."""
     problem, order = "", perf_session.order(case, run)
+    if case.trains:
+        _train(case, run, trainings, perf_session, tell)
+        return
     if has_finished(order):
         tell(f"{case.id} run {run}: measured already")
         return
@@ -27,6 +36,16 @@ def test_measure(case: Case, run: int, perf_session: Session, tell: Callable[[st
         problem = "" if failure.record and failed_run(failure.record).verdict == "pass" else str(failure)
     if problem:
         pytest.fail(problem, pytrace=False)
+
+
+def _train(
+    case: Case, run: int, trainings: dict[Case, dict[int, RunFailed]], session: Session, tell: Callable[[str], None]
+) -> None:
+    """Train all seeds of the case together when the first is asked for: they do not disturb each other."""
+    if case not in trainings:
+        trainings[case] = session.train(case, tell)
+    if run in trainings[case]:
+        pytest.fail(str(trainings[case][run]), pytrace=False)
 
 
 def test_verdict(case: Case, perf_session: Session) -> None:

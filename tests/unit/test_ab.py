@@ -150,7 +150,7 @@ def test_looks_of_a_resumed_session_see_no_further_than_they_did(bench: Bench) -
     first = measure(bench.experiment())
     bench.told.clear()
     assert measure(bench.experiment()) == first
-    assert len([line for line in bench.told if "look" in line]) == len(bench.experiment().looks)
+    assert len([line for line in bench.told if "look" in line]) == len(bench.experiment().looks(CPU_EAGER))
 
 
 def test_a_session_goes_on_only_as_it_was_begun(bench: Bench) -> None:

@@ -183,10 +183,10 @@ def test_a_write_killed_half_way_leaves_the_old_file(
     assert list(written.parent.iterdir()) == [written]
 
 
-def test_the_gpu_lane_keeps_time_and_memory_and_no_info() -> None:
+def test_the_gpu_lane_keeps_time_memory_and_quality_and_no_info() -> None:
     kinds = {"kernels": "count-volume", "peak_memory": "device", "step_time": "wall", "mAP": "quality", "x": "info"}
     signals = [a_signal(name, 1, kind) for name, kind in kinds.items()]  # type: ignore[arg-type]
     baseline = a_baseline([a_record(signals, GPU_EAGER)])
-    assert [signal.name for signal in baseline.signals] == ["kernels", "peak_memory", "step_time"]
+    assert [signal.name for signal in baseline.signals] == ["kernels", "peak_memory", "step_time", "mAP"]
     assert baseline.power_limit_w == 700
     assert isinstance(baseline, Baseline)

@@ -120,6 +120,8 @@ CHOICES: dict[str, st.SearchStrategy[Any]] = {
     "optimize_ddp": st.sampled_from(["torch", "torch", "on", "off", "python-reducer"]),
     "suppress_errors": st.none() | st.booleans(),
     "capture_scalars": st.none() | st.booleans(),
+    "steps": st.none() | st.integers(2, 5000),
+    "data": st.just("shapes") | st.from_regex(r"[a-z0-9]+(-[a-z0-9]+)*", fullmatch=True),
 }
 
 
@@ -210,3 +212,27 @@ def test_an_unknown_config_lists_the_known_ones() -> None:
 def test_impossible_cases_are_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Case.model_validate(fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"steps": 10}, "steps and data are of a training"),
+        ({"data": "cells"}, "steps and data are of a training"),
+        ({"augmentation": "gpu"}, "needs a data set"),
+        ({"measure": "convergence", "padded": True}, "padded is of the fixed batch"),
+        ({"measure": "convergence", "devices": 2}, "a training is scored in one process"),
+        ({"measure": "convergence", "data": "Blood Cells"}, "should match pattern"),
+    ],
+)
+def test_what_a_training_alone_has_is_refused_elsewhere(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        Case(config="nano", **fields)
+
+
+def test_a_training_says_what_it_learns_from_in_its_id() -> None:
+    case = Case(config="nano", batch_size=16, measure="convergence", steps=1000, augmentation="gpu", data="blood-cells")
+
+    assert case.id == "nano-b16-convergence-s1000-gpu-aug-on-blood-cells"
+    assert case.trains
+    assert not case.eager.trains

@@ -566,11 +566,16 @@ def test_shapes_have_a_table_of_their_own() -> None:
 def test_parity_names_what_differs_and_what_ties_explain() -> None:
     signals = [
         a_signal("parity_mismatches", 1, parts=parts(loss_ce=1)),
-        a_signal("parity_ties", 1, "info", parts=parts(**{"loss_bbox: explained by top-k": 1})),
+        a_signal(
+            "parity_ties",
+            2,
+            "info",
+            parts=parts(**{f"{key}: explained by top-k (5 of 9 differ)": 1 for key in ("loss_bbox", "loss_giou")}),
+        ),
         a_signal("parity_difference", 12.345, "info"),
     ]
     shown = of(CPU_COMPILED.model_copy(update={"measure": "parity"}), *signals)
-    row = "| compiled | 1: `loss_ce` | 1: `loss_bbox: explained by top-k` | 12 |"
+    row = "| compiled | 1: `loss_ce` | 2 by top-k (5 of 9 differ) | 12 |"
     assert f"| `nano-cpu-b2-compile-parity` {row}" in shown
 
 

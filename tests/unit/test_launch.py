@@ -15,8 +15,9 @@ from factories import CPU_EAGER, a_record, a_signal
 
 from perf import launch
 from perf.case import Case
-from perf.launch import RunFailed, command_line, run_in_fresh_process
-from perf.record import read_record, write_record
+from perf.environment import usable_cpus
+from perf.launch import RunFailed, at_once, command_line, run_in_fresh_process, run_together
+from perf.record import Record, read_record, write_record
 from perf.run_order import Order
 
 # A run's stand-in that leaves its pid and its own child's; the child ignores SIGINT, as a stuck worker would.
@@ -322,3 +323,85 @@ def test_only_a_cold_run_has_an_inductor_cache_of_its_own(order: Order, monkeypa
     assert "TORCHINDUCTOR_CACHE_DIR" not in launch.environment(order)
     assert launch.environment(cold)["TORCHINDUCTOR_CACHE_DIR"] == str(cold.cache.resolve())
     assert "--cold" in launch.command_line(cold)
+
+
+def orders(order: Order, number: int) -> list[Order]:
+    return [replace(order, run=run) for run in range(number)]
+
+
+def leave_record(order: Order) -> None:
+    write_record(order.record_path, a_record([a_signal("map", 0.5, "quality")], run=order.run))
+
+
+# Notes when it began and ended, so that a test sees what ran beside what.
+NOTING = """
+import pathlib, sys, time
+began = time.time(); time.sleep(1)
+pathlib.Path(sys.argv[1]).with_suffix(".times").write_text(f"{began} {time.time()}")
+"""
+
+
+def most_at_once(orders: list[Order]) -> int:
+    files = [order.progress_path.with_suffix(".times") for order in orders]
+    spans = [tuple(map(float, file.read_text().split())) for file in files]
+    return max(sum(began <= moment < ended for began, ended in spans) for moment, _ in spans)
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_runs_together_are_so_many_at_once(order: Order, stand_in: Callable[[str], None], at_once: int) -> None:
+    stand_in(NOTING)
+    runs = orders(order, 3)
+    for one in runs:
+        leave_record(one)
+
+    done = run_together(runs, at_once, lambda _: None, timeout=60)
+
+    assert {one.run for one in done} == {0, 1, 2}
+    assert all(isinstance(record, Record) for record in done.values())
+    assert most_at_once(runs) == at_once
+    assert children() == set()
+
+
+def test_a_run_that_fails_together_with_others_is_told_and_ends_none(
+    order: Order, stand_in: Callable[[str], None]
+) -> None:
+    stand_in("import sys; sys.exit('run-1' in sys.argv[1])")
+    runs = orders(order, 3)
+    for one in runs:
+        leave_record(one)
+
+    done = run_together(runs, 3, lambda _: None, timeout=60)
+
+    assert [isinstance(done[one], RunFailed) for one in runs] == [False, True, False]
+    assert "exit code 1" in str(done[runs[1]])
+
+
+def test_together_each_has_its_own_time_limit(order: Order, stand_in: Callable[[str], None]) -> None:
+    stand_in("import sys, time; time.sleep(60 if 'run-0' in sys.argv[1] else 0)")
+    runs = orders(order, 2)
+    leave_record(runs[1])
+
+    done = run_together(runs, 2, lambda _: None, timeout=1)
+
+    assert "no end after 1 s" in str(done[runs[0]])
+    assert isinstance(done[runs[1]], Record)
+    assert children() == set()
+
+
+def test_an_interrupt_ends_all_that_run_together(order: Order, stand_in: Callable[[str], None]) -> None:
+    stand_in("import sys, time; print('up', file=open(sys.argv[1], 'w'), flush=True); time.sleep(60)")
+
+    with pytest.raises(KeyboardInterrupt):
+        run_together(orders(order, 3), 2, At("up", interrupt), timeout=60)
+
+    assert children() == set()
+
+
+def test_the_data_set_is_told_to_the_run(order: Order, tmp_path: Path) -> None:
+    assert command_line(replace(order, data=tmp_path))[-2:] == ["--data", str(tmp_path)]
+    assert replace(order, data=tmp_path).command.endswith(f"--data {tmp_path}")
+
+
+def test_the_cpu_lane_trains_one_seed_a_core() -> None:
+    assert at_once("cpu") == usable_cpus()
+    assert at_once("gpu") == launch.AT_ONCE_GPU

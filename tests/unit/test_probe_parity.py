@@ -130,9 +130,21 @@ def keys(signal: Signal) -> set[str]:
     return {part.name.partition(":")[0] for part in signal.parts}
 
 
-def test_a_capture_that_changes_nothing_is_at_parity_and_proven_compiled(tmp_path: Path) -> None:
+def test_a_capture_that_changes_nothing_is_at_parity_and_proven_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = set()
+
+    def watched(*args: Any) -> Taken:
+        seen.add((torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32))
+        return take_step(*args)
+
+    monkeypatch.setattr(parity, "take_step", watched)
+    torch.set_float32_matmul_precision("high")
     found = measured(tmp_path)
 
+    assert seen == {("highest", False)}  # no TF32 in float32's parity
+    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == ("high", True)
     assert (found["parity_mismatches"].value, found["parity_ties"].value, found["parity_difference"].value) == (0, 0, 0)
     assert found["model_frames"].value == 1
     assert found["frames_failed"].value == 0

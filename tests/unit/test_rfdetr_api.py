@@ -325,3 +325,11 @@ def test_dynamo_settings_are_set_after_rfdetr_and_undone(tmp_path: Path) -> None
 def test_the_settings_of_shapes_reach_rfdetr(expanded: bool, square: bool, tmp_path: Path) -> None:
     config = build_module(cpu_case(expanded_scales=expanded, square=square), tmp_path).train_config
     assert (config.expanded_scales, config.square_resize_div_64) == (expanded, square)
+
+
+@pytest.mark.parametrize(("augmentation", "backend"), [("cpu", "cpu"), ("gpu", "kornia")])
+def test_augmentation_is_where_the_case_has_it(augmentation: Any, backend: str, tmp_path: Path) -> None:
+    built = build_module(cpu_case(measure="epoch", augmentation=augmentation), tmp_path)
+
+    found = built.train_config.augmentation_backend
+    assert getattr(found, "value", found) == backend

@@ -12,9 +12,19 @@ from perf.baselines import write_baseline
 from perf.case import Case, Lane
 from perf.environment import GpuState, software
 from perf.judge import GATED
-from perf.launch import has_finished
+from perf.launch import RunFailed, has_finished
 from perf.record import Record, write_record
-from perf.session import Session, bad_input, chosen_cases, lacking, new_name, nothing_measured, reasons, worker_threads
+from perf.session import (
+    Session,
+    bad_input,
+    chosen_cases,
+    lacking,
+    new_name,
+    nothing_measured,
+    on_data,
+    reasons,
+    worker_threads,
+)
 from perf.suites import suite
 
 OPS = a_signal("aten_ops", 1000, "count-volume")
@@ -218,3 +228,52 @@ def test_a_case_says_what_the_machine_lacks(case: Case, here: int, lacks: str, m
     monkeypatch.setattr(sessions, "gpu_count", lambda: here)
 
     assert lacking(case) == lacks
+
+
+TRAINING = Case(config="nano", lane="cpu", batch_size=4, workers=0, measure="convergence")
+
+
+def test_trainings_move_to_the_data_set_that_is_given(tmp_path: Path) -> None:
+    on_cells = TRAINING.model_copy(update={"data": "blood-cells"})
+    cells = tmp_path / "Blood Cells"
+
+    assert on_data([TRAINING, CPU_EAGER], None) == (TRAINING, CPU_EAGER)
+    assert on_data([TRAINING, CPU_EAGER], cells) == (on_cells, CPU_EAGER)
+    assert on_data([on_cells], cells) == (on_cells,)
+
+
+@pytest.mark.parametrize("data", [None, Path("other")])
+def test_a_training_on_data_that_are_not_given_is_told(data: Path | None) -> None:
+    with pytest.raises(ValueError, match=r"trains on 'cells': give the folder of that name with --data"):
+        on_data([TRAINING.model_copy(update={"data": "cells"})], data)
+
+
+def test_data_without_a_training_is_told() -> None:
+    with pytest.raises(ValueError, match="none of these cases trains"):
+        on_data([CPU_EAGER], Path("cells"))
+
+
+def test_all_seeds_of_a_training_go_together_but_those_that_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = a_session(tmp_path, cases=(TRAINING,), runs=3, at_once=2, data=tmp_path)
+    finished = session.order(TRAINING, 1)
+    write_record(finished.record_path, a_record(case=TRAINING, run=1, command=finished.command))
+    asked: list[Any] = []
+
+    def train(orders: Any, at_once: int, *_: Any) -> dict[Any, Any]:
+        asked.append((at_once, [order.run for order in orders], {order.data for order in orders}))
+        return {orders[0]: RunFailed("boom"), orders[1]: a_record()}
+
+    monkeypatch.setattr(sessions, "run_together", train)
+    told: list[str] = []
+
+    failed = session.train(TRAINING, told.append)
+
+    assert asked == [(2, [0, 2], {tmp_path})]
+    assert list(failed) == [0]
+    assert told == [f"{TRAINING.id} run 1: measured already"]
+
+
+def test_one_seed_tells_of_a_collapse(tmp_path: Path) -> None:
+    assert a_session(tmp_path).runs_of(TRAINING.model_copy(update={"lane": "gpu"})) == 1

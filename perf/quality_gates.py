@@ -1,0 +1,105 @@
+"""Gates for quality: a floor learned from stored seeds, and non-inferiority over paired seeds."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from perf.baselines import BaselineSignal
+from perf.gates import Outcome, plain, sign
+from perf.quality import (
+    Interval,
+    difference_interval,
+    pairs_to_settle,
+    prediction_interval,
+    seeds_needed,
+    share_interval,
+)
+from perf.record import Signal
+
+MAP = "map"
+# How often one signal of an unchanged training falls beyond its floor. Once in a thousand pull requests, since a
+# collapse lies far below: a broken loss costs tenths of mAP.
+COLLAPSE_ERROR = 0.001
+# Seeds that happen to agree know less of the next than they seem to. In rad for mAP, where 0.006 is 0.005 of a mAP of
+# 0.8; of a loss relative to it.
+LEAST_SD_MAP, LEAST_SD_LOSS = 0.006, 0.01
+# One-sided: of passing a head that is worse than the margin, and of claiming that one is worse which is not.
+PASS_ERROR, CLAIM_ERROR = 0.05, 0.01
+# In mAP (0 to 1). What a change may cost before it is no win any more; docs/convergence.md says what it takes.
+MARGIN = 0.02
+
+
+def collapse_gate(base: BaselineSignal, now: Sequence[Signal]) -> Outcome:
+    """Judge the mean of the seeds measured now against the floor that the baseline's seeds set.
+
+    The floor is one end of what is :func:`expected`; beyond the other end the baseline is stale.
+    """
+    if len(base.runs) < 2:
+        return Outcome("inconclusive", "a floor needs 2 seeds or more in the baseline, and there is one: approve more")
+    around = expected(base.name, base.runs, len(now))
+    value = statistics.fmean(signal.value for signal in now)
+    worst, best = (around.low, around.high) if base.direction == "higher" else (around.high, around.low)
+    turn = sign(base.direction)
+    text = (
+        f"{plain(value)}, the {'floor' if base.direction == 'higher' else 'ceiling'} is {worst:.4g}: {len(base.runs)} "
+        f"seeds with mean {statistics.fmean(base.runs):.4g}, sd {statistics.stdev(base.runs):.2g}{_demand(base)}"
+    )
+    if turn * (value - worst) > 0:
+        return Outcome("regressed", text)
+    if base.direction == "higher" and worst <= 0:
+        return Outcome("inconclusive", f"{text}; nothing can fall below it: approve more seeds")
+    return Outcome("improved" if turn * (value - best) < 0 else "pass", text)
+
+
+def expected(name: str, runs: Sequence[float], further: int) -> Interval:
+    """Return where the mean of ``further`` seeds of an unchanged training falls, but for ``COLLAPSE_ERROR`` a side."""
+    if name == MAP:
+        return share_interval(runs, further, COLLAPSE_ERROR, LEAST_SD_MAP)
+    return prediction_interval(runs, further, COLLAPSE_ERROR, LEAST_SD_LOSS * abs(statistics.fmean(runs)))
+
+
+def margin_gate(base: BaselineSignal, now: Sequence[Signal], margin: float = MARGIN, shares: int = 1) -> Outcome:
+    """Judge mAP over paired seeds: pass once it is proven that the head is not worse by ``margin``.
+
+    It claims a loss, which has to lie beyond 0, with its share of ``CLAIM_ERROR``, one of ``shares``; and passes with
+    the whole of ``PASS_ERROR``, since a session passes only if every signal does. Other signals are only shown.
+    """
+    if base.name != MAP:
+        return Outcome(None)
+    runs = [signal.value for signal in now]
+    if min(len(base.runs), len(runs)) < 2:
+        return Outcome("inconclusive", f"non-inferiority needs 2 paired seeds; there are {len(base.runs)}")
+    passing, claim = (difference_interval(base.runs, runs, error) for error in (PASS_ERROR, CLAIM_ERROR / shares))
+    text = f"{_told(passing)} over {len(runs)} seeds, margin {margin:g}"
+    if passing.low > -margin:
+        return Outcome("improved" if claim.low > margin else "pass", text)
+    if claim.high < 0:
+        return Outcome("regressed", f"{_told(claim)} over {len(runs)} seeds, margin {margin:g}")
+    return Outcome("inconclusive", f"{text}; {_to_settle(base.runs, runs, margin, CLAIM_ERROR / shares)}")
+
+
+def _told(interval: Interval) -> str:
+    return f"{interval.centre:+.4f} mAP, bounds {interval.low:+.4f} and {interval.high:+.4f}"
+
+
+def _to_settle(base: Sequence[float], now: Sequence[float], margin: float, claim_error: float) -> str:
+    """Return how many more seeds would settle it: as a pass, or where the loss exceeds the margin as a regression."""
+    change = statistics.fmean(now) - statistics.fmean(base)
+    lost = change <= -margin
+    distance, error = (-change, claim_error) if lost else (change + margin, PASS_ERROR)
+    pairs = pairs_to_settle(base, now, distance, error)
+    what = "prove the loss" if lost else "settle it"
+    if pairs is None:
+        return "these seeds scatter so much that no number of them that is worth it would settle it: widen the margin"
+    more = max(1, pairs - len(now))
+    return f"about {more} more seed{'' if more == 1 else 's'} would {what}"
+
+
+def _demand(base: BaselineSignal) -> str:
+    """Return how many pairs of seeds that scatter like the baseline's a comparison takes, in words; of mAP only."""
+    if base.name != MAP:
+        return ""
+    needed = seeds_needed(math.sqrt(2) * statistics.stdev(base.runs), MARGIN, PASS_ERROR)
+    return f"; margin {MARGIN:g} takes {needed or 'too many'} pairs of such seeds"

@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from perf.dataset import ROBOFLOW_FILE, DataSet, folder_name, labels_of, layout_of, read_data_set
+
+SPLITS = {"roboflow": ("train", "valid"), "coco": ("train2017", "val2017"), "yolo": ("train", "valid")}
+BCCD = Path("/work/shared/data/bccd")
+
+
+def annotations_of(root: Path, layout: str, split: str) -> Path:
+    return root / split / ROBOFLOW_FILE if layout == "roboflow" else root / "annotations" / f"instances_{split}.json"
+
+
+def document(*boxes: tuple[float, ...], **changes: Any) -> dict[str, Any]:
+    return {
+        "images": [{"id": 7, "file_name": "a.png", "width": 64, "height": 48}],
+        "categories": [{"id": 1, "name": "cell"}, {"id": 2, "name": "platelet"}],
+        "annotations": [
+            {"id": 40 + number, "image_id": 7, "category_id": 1, "bbox": list(box), "iscrowd": 0}
+            for number, box in enumerate(boxes)
+        ],
+        **changes,
+    }
+
+
+def picture(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (64, 48)).save(path)
+
+
+def write_coco(root: Path, layout: str, **splits: dict[str, Any]) -> Path:
+    for split in SPLITS[layout]:
+        picture(root / split / "a.png")
+        file = annotations_of(root, layout, split)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(splits.get(split, document((1, 2, 10, 20)))), encoding="utf-8")
+    return root
+
+
+def write_yolo(root: Path, labels: str = "0 0.5 0.5 0.25 0.5\n", data: str = "names: [cell, platelet]\n") -> Path:
+    for split in SPLITS["yolo"]:
+        picture(root / split / "images" / "a.png")
+        (root / split / "labels").mkdir()
+        (root / split / "labels" / "a.txt").write_text(labels, encoding="utf-8")
+    (root / "data.yaml").write_text(data, encoding="utf-8")
+    return root
+
+
+@pytest.mark.parametrize("layout", ["roboflow", "coco"])
+def test_a_coco_document_is_read(tmp_path: Path, layout: str) -> None:
+    found = read_data_set(write_coco(tmp_path, layout))
+
+    assert (found.layout, found.categories) == (layout, {1: "cell", 2: "platelet"})
+    assert found.classes == (90 if layout == "coco" else 2)  # rfdetr leaves its head as it is for COCO's own layout
+    [image], [box] = found.valid.images, found.valid.annotations
+    assert (image.id, image.path.name, image.width, image.height) == (7, "a.png", 64, 48)
+    assert (box.image, box.category, box.box, box.where) == (7, 1, (1, 2, 10, 20), "annotation 40")
+
+
+def test_a_yolo_set_is_read_boxes_and_polygons(tmp_path: Path) -> None:
+    found = read_data_set(write_yolo(tmp_path, "0 0.5 0.5 0.25 0.5\n\n1 0.25 0.25 0.5 0.25 0.5 0.75\n"))
+
+    assert (found.layout, found.categories, found.classes) == ("yolo", {0: "cell", 1: "platelet"}, 2)
+    first, second = found.train.annotations
+    assert (first.category, first.box) == (0, (24, 12, 16, 24))
+    assert (second.category, second.box) == (1, (16, 12, 16, 24))
+
+
+@pytest.mark.parametrize(
+    "where", ["train: train/images\nval: valid/images\n", "train: ../train/images\nval: ../valid/images\n"]
+)
+def test_a_yolo_set_says_where_its_splits_are(tmp_path: Path, where: str) -> None:
+    found = read_data_set(write_yolo(tmp_path, data=f"names: {{0: cell}}\n{where}"))
+
+    assert found.valid.images[0].path == tmp_path / "valid" / "images" / "a.png"
+
+
+def test_labels_lie_beside_the_images() -> None:
+    assert labels_of(Path("/images/set/images/train/a.jpg")) == Path("/images/set/labels/train/a.txt")
+
+
+def wrong(root: Path) -> str:
+    with pytest.raises(ValueError, match=r":") as error:
+        read_data_set(root)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("layout", ["roboflow", "coco"])
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ({"images": [], "annotations": []}, "the split {split} is empty: no images"),
+        ({"annotations": []}, "the split {split} is empty: no annotations"),
+        (
+            {"annotations": [{"id": 40, "image_id": 7, "category_id": 3, "bbox": [1, 2, 3, 4]}]},
+            "annotation 40: category 3 is none of the categories [1, 2]",
+        ),
+        (
+            {"images": [{"id": 8, "file_name": "a.png", "width": 64, "height": 48}]},
+            "annotation 40: image 7 is not in the list of images",
+        ),
+        (
+            {"images": [{"id": 7, "file_name": "gone.png", "width": 64, "height": 48}]},
+            "image 7: {root}/{split}/gone.png is missing",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_file(
+    tmp_path: Path, layout: str, which: int, broken: dict[str, Any], said: str
+) -> None:
+    split = SPLITS[layout][which]
+    root = write_coco(tmp_path, layout, **{split: document((1, 2, 10, 20), **broken)})
+
+    message = wrong(root)
+
+    assert message.startswith(f"{annotations_of(root, layout, split)}: ")
+    assert said.format(split=split, root=root) in message
+
+
+@pytest.mark.parametrize("box", [(60, 2, 10, 20), (-5, 2, 10, 20), (1, 40, 10, 20), (1, -2, 3, 4), (1, 2, -3, 4)])
+def test_a_box_outside_its_image_is_named(tmp_path: Path, box: tuple[float, ...]) -> None:
+    message = wrong(write_coco(tmp_path, "roboflow", valid=document((1, 2, 3, 4), box)))
+
+    shown = ", ".join(f"{number:g}" for number in box)
+    assert message == (
+        f"{tmp_path / 'valid' / ROBOFLOW_FILE}: annotation 41: box {shown} is outside its image a.png, 64 x 48 px; "
+        "correct it before training"
+    )
+
+
+@pytest.mark.parametrize("box", [(-0.5, 0, 64.9, 48.5), (0, 0, 0, 0)])
+def test_rounding_and_empty_boxes_are_let_through_as_rfdetr_does(tmp_path: Path, box: tuple[float, ...]) -> None:
+    assert read_data_set(write_coco(tmp_path, "roboflow", train=document(box))).train.annotations[0].box == box
+
+
+def test_splits_that_name_a_category_differently_are_told(tmp_path: Path) -> None:
+    other = document((1, 2, 3, 4), categories=[{"id": 1, "name": "platelet"}])
+
+    assert "category 1 is 'platelet', and 'cell' in" in wrong(write_coco(tmp_path, "roboflow", valid=other))
+
+
+def test_a_category_beyond_the_head_of_coco_is_named(tmp_path: Path) -> None:
+    beyond = document((1, 2, 3, 4), categories=[{"id": 91, "name": "hair brush"}])
+    beyond["annotations"][0]["category_id"] = 91
+
+    message = wrong(write_coco(tmp_path, "coco", train2017=beyond))
+
+    assert "annotation 40: category 91 is outside the head, which has 0 to 90" in message
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ("2 0.5 0.5 0.1 0.1", "line 1: category 2 is none of the categories [0, 1]"),
+        ("0 0.5 0.5 0.1 0.1\n0 0.9 0.5 0.5 0.1", "line 2: box 41.6, 21.6, 32, 4.8 is outside its image a.png"),
+        ("0 0.5 0.5 0.1", "line 1: no box of YOLO (class x y width height, or a polygon): 3 numbers"),
+        ("cell 0.5 0.5 0.1 0.1", "line 1: no box of YOLO"),
+        ("", "the split train is empty: no annotations"),
+    ],
+)
+def test_a_wrong_yolo_label_is_named_with_its_line(tmp_path: Path, labels: str, said: str) -> None:
+    assert said in wrong(write_yolo(tmp_path, labels))
+
+
+def test_a_yolo_image_that_is_none_is_named(tmp_path: Path) -> None:
+    root = write_yolo(tmp_path)
+    (root / "valid" / "images" / "b.jpg").write_text("no image")
+
+    assert wrong(root).startswith(f"{root}/valid/images/b.jpg: no image that can be read")
+
+
+def test_an_empty_yolo_split_is_named(tmp_path: Path) -> None:
+    root = write_yolo(tmp_path)
+    shutil.rmtree(root / "valid")
+
+    assert "the split valid is empty: no images" in wrong(root)
+
+
+@pytest.mark.parametrize("text", ["names: 3\n", "- a\n", "names: [a\n"])
+def test_a_yolo_file_without_names_is_named(tmp_path: Path, text: str) -> None:
+    assert wrong(write_yolo(tmp_path, data=text)).startswith(f"{tmp_path}/data.yaml: ")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"images": [{}], "annotations": [], "categories": []}'])
+def test_a_document_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+    file = write_coco(tmp_path, "roboflow") / "train" / ROBOFLOW_FILE
+    file.write_text(text, encoding="utf-8")
+
+    assert wrong(tmp_path).startswith(f"{file}: ")
+
+
+def test_a_split_without_its_file_is_named(tmp_path: Path) -> None:
+    file = write_coco(tmp_path, "roboflow") / "valid" / ROBOFLOW_FILE
+    file.unlink()
+
+    assert wrong(tmp_path).startswith(f"{file}: cannot be read")
+
+
+def test_a_folder_of_no_layout_says_what_each_needs(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"Roboflow.*COCO 2017.*YOLO"):
+        layout_of(tmp_path)
+    with pytest.raises(ValueError, match="no such folder"):
+        layout_of(tmp_path / "gone")
+
+
+def digest(root: Path) -> str:
+    return read_data_set(root).digest
+
+
+def test_the_digest_is_of_the_data_and_not_of_its_place(tmp_path: Path) -> None:
+    first, same = write_coco(tmp_path / "a", "roboflow"), write_coco(tmp_path / "b", "roboflow")
+    other = write_coco(tmp_path / "c", "roboflow", valid=document((1, 2, 10, 21)))
+
+    assert digest(first) == digest(same) != digest(other)
+
+
+def test_a_folder_s_name_fits_an_id() -> None:
+    assert folder_name(Path("/data/Blood Cells_v2")) == "blood-cells-v2"
+    assert folder_name(Path("/")) == "data"
+
+
+@pytest.mark.skipif(not BCCD.is_dir(), reason=f"needs the blood cells in {BCCD}")
+def test_the_blood_cells_are_read() -> None:
+    found: DataSet = read_data_set(BCCD)
+
+    assert (len(found.train.images), len(found.valid.images)) == (205, 87)
+    assert list(found.categories.values()) == ["WBC", "RBC", "Platelets"]
