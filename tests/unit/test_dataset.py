@@ -11,7 +11,7 @@ from PIL import Image
 from perf.dataset import ROBOFLOW_FILE, DataSet, folder_name, labels_of, layout_of, read_data_set
 
 SPLITS = {"roboflow": ("train", "valid"), "coco": ("train2017", "val2017"), "yolo": ("train", "valid")}
-BCCD = Path("/work/shared/data/bccd")
+BCCD = Path(__file__).resolve().parents[3] / "shared" / "data" / "bccd"
 
 
 def annotations_of(root: Path, layout: str, split: str) -> Path:
