@@ -14,6 +14,7 @@ from perf.expected import Asked, cases_not_run, expected_cases, write_asked
 from perf.judge import GATED
 from perf.session import (
     MEASURE,
+    NO_GPU,
     NOT_RUN,
     PLACE,
     STASH,
@@ -182,7 +183,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             item.user_properties.append((NOT_RUN, reason))
         pytest.skip(reason)
     if item.get_closest_marker("gpu") and not gpu_count():
-        pytest.skip("needs an NVIDIA GPU, and NVML shows none on this machine")
+        pytest.skip(NO_GPU)
 
 
 def _is_of_suite(item: pytest.Item) -> bool:

@@ -18,10 +18,10 @@ from perf.child import end_with_parent
 from perf.errors import error_line
 from perf.record import Record, read_record, write_record
 from perf.run_order import rank_stem
+from perf.verdicts import EXIT_INTERRUPTED
 
 # The launcher looks so often whether all ranks live.
 _POLL_SECONDS = 0.2
-EXIT_INTERRUPTED = 130
 
 
 class Death(NamedTuple):

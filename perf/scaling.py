@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from perf.case import Case
 from perf.pool import by_case, pooled_value
+from perf.ranked import rate
 from perf.record import Record
 from perf.stats import RatioInterval, ratio_interval
 
@@ -61,7 +62,7 @@ def _points(base: Case, members: dict[Case, list[Record]]) -> list[Point]:
 
 
 def _point(case: Case, runs: list[Record], base: list[Record]) -> Point:
-    efficiency = _ratio(_rates(base), [rate / case.ranks for rate in _rates(runs)])
+    efficiency = _ratio(_rates(base), [found / case.ranks for found in _rates(runs)])
     return Point(case, _rates(runs), efficiency, _ratio(_values(base, "gpu_busy"), _values(runs, "gpu_busy")))
 
 
@@ -70,7 +71,7 @@ def _ratio(base: list[float], now: list[float]) -> RatioInterval | None:
 
 
 def _rates(records: list[Record]) -> list[float]:
-    return [rate for record in records if (rate := _rate(record))]
+    return [found for record in records if (found := _rate(record))]
 
 
 def _rate(record: Record) -> float:
@@ -78,7 +79,7 @@ def _rate(record: Record) -> float:
     step_time = record.signal("step_time")
     if record.status != "finished" or step_time is None or step_time.value <= 0:
         return 0.0
-    return 1e3 * record.case.batch_size * record.case.ranks / step_time.value
+    return rate(step_time, record.case.batch_size * record.case.ranks).value
 
 
 def _values(records: list[Record], name: str) -> list[float]:

@@ -26,6 +26,9 @@ from perf.verdicts import EXIT_BAD_INPUT, EXIT_NOTHING_JUDGED, CaseVerdict, Judg
 DEFAULT_RUNS: dict[Lane, int] = {"cpu": 1, "gpu": 3}
 
 
+NO_GPU = "needs an NVIDIA GPU, and NVML shows none on this machine"
+
+
 @functools.cache
 def gpu_count() -> int:
     """Return how many NVIDIA GPUs this process may use, as NVML says; torch is not asked."""
@@ -38,7 +41,7 @@ def lacking(case: Case) -> str:
     Several nodes are not the suite's to start.
     """
     if case.lane == "gpu" and not gpu_count():
-        return "needs an NVIDIA GPU, and NVML shows none on this machine"
+        return NO_GPU
     shown = len(environment.gpu_states()) if case.lane == "gpu" else case.devices
     if shown < case.devices:
         return f"needs {case.devices} GPUs, NVML shows {shown}"

@@ -26,6 +26,8 @@ EXIT_CODES: dict[Verdict, int] = {
     "improved": 4,
 }
 EXIT_BAD_INPUT = 2
+# As a shell has it for a process that SIGINT ended.
+EXIT_INTERRUPTED = 130
 # What stands for the signal where the answer is about the case as a whole.
 WHOLE_CASE = "(all)"
 EXIT_NOTHING_JUDGED = 3

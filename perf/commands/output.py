@@ -11,10 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from perf.record import Record
-from perf.verdicts import Judgement
-
-# As a shell has it for a process that SIGINT ended.
-EXIT_INTERRUPTED = 130
+from perf.verdicts import EXIT_INTERRUPTED, Judgement
 
 
 def say(text: str) -> None:
