@@ -6,261 +6,29 @@ finished are not repeated.
 
 from __future__ import annotations
 
-import argparse
-import hashlib
 import os
 import shlex
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from perf.baselines import FOLDER
-from perf.case import Case, find_case
+from perf.case import Case
 from perf.compare import BASE, HEAD, compare, judgement_of, known_noise, usable_pairs, warm_pairs
-from perf.dataset import read_data_set
 from perf.errors import error_line
-from perf.gates import WALL_ERROR
+from perf.experiment import SIDES, Experiment, Manifest, begin
 from perf.judge import GATED, Options
 from perf.launch import RunFailed, at_once, left_record, run_in_fresh_process, run_together
 from perf.locks import alone
 from perf.quality_gates import MARGIN
-from perf.record import Kind, Record, explain, parse_json, read_records, write_model
-from perf.run_order import MANIFEST, MINOR_VARIABLE, Order
-from perf.sequential import Look, first_is_base, least_pairs, looks
+from perf.record import Record
+from perf.run_order import MINOR_VARIABLE, Order
+from perf.sequential import Look, first_is_base
 from perf.session_gates import OneSession, more_pairs_may_tell
 from perf.verdicts import CaseVerdict, Judgement, summarize
 
-SIDES: tuple[Literal["base"], Literal["head"]] = ("base", "head")
-# Enough for +5 % in 95 of 100 where run medians scatter by 1.7 % (tests/unit/test_procedure.py).
-MOST_PAIRS = 10
-# Without wall signals there is nothing to wait for. Counts need one run and GPU busy two; of three, one that another
-# job disturbed makes no false alarm (tests/unit/test_procedure.py).
-PAIRS_WITHOUT_WALL = 3
 # The first runs of a compiled case fill the Inductor cache, and their pairs do not count.
 MOST_COLD_PAIRS = 2
-# Pairs of seeds of a training; docs/convergence.md says what they can tell.
-SEED_PAIRS = 6
-
-
-class Side(BaseModel):
-    """What one side measures: ``told`` is what the user asked for, ``python`` the interpreter that has it installed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    told: str
-    python: Path
-    patch: Path | None = None
-    # Of the patch's text: a session that goes on with another one would pool two heads.
-    patch_sha256: str = ""
-
-
-class Manifest(BaseModel):
-    """What an A/B session was asked for; kept beside its records, so that it can go on and be judged again.
-
-    ``against`` is the base's case where that is another one; ``margin`` the mAP that a head may lose; ``data`` the data
-    set that trainings learn from, where it is not the generated one.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    base: Side
-    head: Side
-    cases: list[str]
-    pairs: int = Field(ge=1)
-    gate: list[Kind]
-    against: str | None = None
-    margin: float = Field(default=MARGIN, gt=0, lt=1)
-    data: Path | None = None
-
-
-class Experiment(NamedTuple):
-    """One A/B session: what it was asked for, where its records go and its baselines lie, and who is told.
-
-    ``within`` are the folders that lie between the records folder and this one, where it is part of something larger.
-    """
-
-    manifest: Manifest
-    cases: Sequence[Case]
-    folder: Path
-    tell: Callable[[str], None]
-    baselines: Path = FOLDER
-    timeout: float = 3600.0
-    at_once: int | None = None
-    within: Path = Path()
-
-    def order(self, side: Literal["base", "head"], case: Case, run: int) -> Order:
-        """Return the order of one run of one side."""
-        what: Side = getattr(self.manifest, side)
-        return Order(
-            case=self.case_of(side, case),
-            # Unique, since run 0 of one session's base and of another's are not one run.
-            session=(self.within / self.folder.name / side).as_posix(),
-            run=run,
-            folder=self.folder / side,
-            patch=what.patch,
-            python=what.python,
-            data=self.manifest.data if case.trains else None,
-        )
-
-    def case_of(self, side: str, case: Case) -> Case:
-        """Return what one side measures for ``case``, which is what the head does."""
-        return find_case(self.manifest.against) if self.manifest.against and side == BASE else case
-
-    def records(self, side: str, case: Case) -> list[Record]:
-        """Return what one side has of a case so far, by run."""
-        folder = self.folder / side / self.case_of(side, case).id
-        return read_records(folder) if any(folder.rglob("*.record.json")) else []
-
-    def looks(self, case: Case) -> list[Look]:
-        """Return the looks at ``case``, the last of them at ``manifest.pairs``; a training is looked at once."""
-        if "wall" not in self.manifest.gate or case.trains:
-            return [Look(self.manifest.pairs, WALL_ERROR / 2)]
-        return looks(self.manifest.pairs, WALL_ERROR / 2, len(self.cases))
-
-
-def experiment_of(options: argparse.Namespace, tell: Callable[[str], None]) -> Experiment:
-    """Return the session that the command line asks for.
-
-    Raises:
-        ValueError: an unknown case, a file that is not there, or both sides the same; says which.
-    """
-    from perf.session import chosen_cases, lane_here, new_name, on_data
-
-    cases = on_data(chosen_cases(options.case, lane_here(options.lane), options.suite), options.data)
-    against = _against(options, cases)
-    if options.data:
-        read_data_set(options.data)  # what is wrong with it is told before anything trains
-    sides = [_side(options, side) for side in SIDES]
-    if not options.same and not against and (sides[0].python, sides[0].patch) == (sides[1].python, sides[1].patch):
-        msg = (
-            "base and head are the same Python and the same patch: give --base-python or --head-python of another "
-            "environment (nox -s ab-2.14 makes both), or --head-patch, or --base-case; or --same, to measure "
-            "unchanged code"
-        )
-        raise ValueError(msg)
-    gate = sorted({"quality"} if against else options.gate)  # two cases have nothing else in common
-    timed = "wall" in gate and not all(case.trains for case in cases)
-    least = least_pairs(WALL_ERROR / 2, len(cases))
-    manifest = Manifest(
-        base=sides[0],
-        head=sides[1],
-        cases=[case.id for case in cases],
-        pairs=options.pairs or _default_pairs(cases, gate, least),
-        gate=gate,
-        against=against.id if against else None,
-        margin=options.margin,
-        data=options.data.resolve() if options.data else None,
-    )
-    folder = _folder(options, f"ab-{new_name()}")
-    if options.resume is not None and not (folder / MANIFEST).is_file():
-        msg = f"--resume {options.resume}: no A/B session of that name in {options.records}"
-        raise ValueError(msg)
-    if timed and manifest.pairs < least:
-        few = f"at most {manifest.pairs} pairs of runs"
-        tell(f"note: {few} prove no change of time, however large; it takes {least} or more")
-    return Experiment(manifest, cases, folder.resolve(), tell, options.baselines, options.run_timeout, options.at_once)
-
-
-def _default_pairs(cases: Sequence[Case], gate: Sequence[str], least: int) -> int:
-    if all(case.trains for case in cases):
-        return SEED_PAIRS
-    return max(MOST_PAIRS, least) if "wall" in gate else PAIRS_WITHOUT_WALL
-
-
-def _against(options: argparse.Namespace, cases: Sequence[Case]) -> Case | None:
-    """Return the base's own case, where one is asked for.
-
-    Raises:
-        ValueError: it is no training, or there is more than one case to hold against it.
-    """
-    from perf.session import on_data
-
-    if options.base_case is None:
-        return None
-    [base] = on_data([find_case(options.base_case)], options.data)
-    if len(cases) != 1 or not (base.trains and cases[0].trains):
-        msg = f"--base-case {options.base_case}: give one --case, and let both be trainings (...-convergence)"
-        raise ValueError(msg)
-    return base
-
-
-def recorded(folder: Path, baselines: Path) -> Experiment:
-    """Return the A/B session whose records are in ``folder``, to be judged again.
-
-    Raises:
-        ValueError: as :func:`read_manifest`; or a case that no id of this suite names.
-    """
-    manifest = read_manifest(folder)
-    cases = [find_case(case_id) for case_id in manifest.cases]
-    return Experiment(manifest, cases, folder.resolve(), lambda _: None, baselines)
-
-
-def _folder(options: argparse.Namespace, new: str) -> Path:
-    """Return the session's folder; one to go on with may be given by its name or by its path."""
-    if options.resume is None:
-        return Path(options.records / new)
-    return Path(options.resume) if (Path(options.resume) / MANIFEST).is_file() else options.records / options.resume
-
-
-def _side(options: argparse.Namespace, name: str) -> Side:
-    told, python, patch = (getattr(options, f"{name}{what}") for what in ("", "_python", "_patch"))
-    for what, file in (("python", python), ("patch", patch)):
-        if file and not file.is_file():
-            msg = f"--{name}-{what} {file}: no such file"
-            raise ValueError(msg)
-    # Not resolved: the interpreter of an environment is a link to that of the system.
-    return side_of(told, (python or Path(sys.executable)).absolute(), patch and patch.absolute())
-
-
-def side_of(told: str, python: Path, patch: Path | None = None) -> Side:
-    """Return a side with what identifies its patch."""
-    digest = hashlib.sha256(patch.read_bytes()).hexdigest() if patch else ""
-    return Side(told=told, python=python, patch=patch, patch_sha256=digest)
-
-
-def begin(experiment: Experiment) -> None:
-    """Write what the session was asked for, or check that one that goes on is asked for the same.
-
-    Raises:
-        ValueError: the folder holds a session that was asked for something else; says what.
-    """
-    path = experiment.folder / MANIFEST
-    if not path.exists():
-        write_model(path, experiment.manifest)
-        return
-    before, now = read_manifest(experiment.folder).model_dump(), experiment.manifest.model_dump()
-    changed = [f"{name} {then}, now {then_now}" for name, then, then_now in _changes(before, now)]
-    if changed:
-        msg = f"{experiment.folder}: this session was asked for {'; '.join(changed)}; start a new one"
-        raise ValueError(msg)
-
-
-def _changes(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[tuple[str, object, object]]:
-    """Return what differs, a side's fields each for itself."""
-    found: list[tuple[str, object, object]] = []
-    for name in now:
-        if isinstance(now[name], dict):
-            found += _changes(before[name], now[name], f"{name}'s ")
-        elif before[name] != now[name]:
-            found.append((f"{prefix}{name}", before[name], now[name]))
-    return found
-
-
-def read_manifest(folder: Path) -> Manifest:
-    """Return what the A/B session in ``folder`` was asked for.
-
-    Raises:
-        ValueError: no such file, or it cannot be read; names it.
-    """
-    path = folder / MANIFEST
-    try:
-        return Manifest.model_validate(parse_json(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise ValueError(explain(path, error)) from error
 
 
 def measure(experiment: Experiment) -> Judgement:

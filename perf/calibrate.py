@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from perf.ab import Experiment, Manifest, answer, measure_all, side_of
+from perf.ab import answer, measure_all
 from perf.case import Case
 from perf.compare import BASE, HEAD, usable_pairs, warm_pairs
 from perf.environment import Environment
+from perf.experiment import Experiment, Manifest, side_of
 from perf.judge import GATED
 from perf.pool import by_signal
 from perf.record import TIMED, Record, Signal, write_atomically

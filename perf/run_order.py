@@ -13,7 +13,7 @@ from perf.case import Case
 MINOR_VARIABLE = "RFDETR_PERF_TORCH_MINOR"
 
 
-# Left by an A/B session in its folder, beside those of its two sides (perf.ab).
+# Left by an A/B session in its folder, beside those of its two sides (perf.experiment).
 MANIFEST = "ab.json"
 
 

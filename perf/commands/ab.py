@@ -33,7 +33,8 @@ def _declare_ab(parser: argparse.ArgumentParser) -> None:
 
 
 def _ab(options: argparse.Namespace) -> int:
-    from perf.ab import experiment_of, measure
+    from perf.ab import measure
+    from perf.experiment import experiment_of
 
     experiment = experiment_of(options, say_aside)
     with resumable(experiment.folder.name):
@@ -54,8 +55,9 @@ def _declare_compare(parser: argparse.ArgumentParser) -> None:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from perf.ab import judge_again, recorded
+    from perf.ab import judge_again
     from perf.compare import compare, session_of, sides
+    from perf.experiment import recorded
 
     base, head = sides(options.base, options.head)
     session = session_of(base, head)

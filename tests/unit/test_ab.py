@@ -12,9 +12,10 @@ from factories import CPU_COMPILED, CPU_EAGER, a_record, a_signal, proof
 from filelock import FileLock
 
 from perf import ab
-from perf.ab import Experiment, Manifest, begin, judge_again, measure, read_manifest, recorded, side_of
+from perf.ab import judge_again, measure
 from perf.case import Case
 from perf.cli import main
+from perf.experiment import Experiment, Manifest, begin, read_manifest, recorded, side_of
 from perf.judge import GATED
 from perf.launch import RunFailed
 from perf.pool import by_case

@@ -12,9 +12,10 @@ import pytest
 from factories import a_record, a_signal, an_environment, proof
 
 from perf import ab
-from perf.ab import SEED_PAIRS, Experiment, Manifest, experiment_of, judge_again, measure, recorded, side_of
+from perf.ab import judge_again, measure
 from perf.case import Case
 from perf.cli import _parser
+from perf.experiment import SEED_PAIRS, Experiment, Manifest, experiment_of, recorded, side_of
 from perf.judge import GATED
 from perf.launch import RunFailed
 from perf.record import Record, write_record
