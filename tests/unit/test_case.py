@@ -39,6 +39,12 @@ from perf.suites import catalogue
             Case(config="nano", multi_scale="per-sample", expanded_scales=False, square=False, measure="epoch"),
             "nano-b4-per-sample-unexpanded-nonsquare-epoch",
         ),
+        (Case(config="nano", measure="fit"), "nano-b4-fit"),
+        (Case(config="nano", compile=True, workers=8, measure="fit"), "nano-b4-compile-w8-fit"),
+        (
+            Case(config="nano", measure="fit", steps=50, accumulate=4, augmentation="gpu", data="cells"),
+            "nano-b4-fit-s50-gpu-aug-accumulate4-on-cells",
+        ),
     ],
 )
 def test_ids_are_stable(case: Case, expected: str) -> None:
@@ -69,6 +75,8 @@ def test_ids_are_stable(case: Case, expected: str) -> None:
         {"expanded_scales": False},
         {"square": False},
         {"measure": "epoch"},
+        {"measure": "fit"},
+        {"measure": "fit", "accumulate": 2},
     ],
 )
 def test_every_field_shows_in_the_id(change: dict[str, object]) -> None:
@@ -77,6 +85,13 @@ def test_every_field_shows_in_the_id(change: dict[str, object]) -> None:
 
 def test_ids_are_safe_as_file_names() -> None:
     assert all(re.fullmatch(r"[a-z0-9_-]+", case_id) for case_id in catalogue())
+
+
+def test_a_fit_takes_a_data_set_and_trains_nothing_that_is_scored() -> None:
+    case = Case(config="nano", measure="fit", accumulate=2, steps=50)
+
+    assert (case.takes_data, case.trains) == (True, False)
+    assert case.eager == Case(config="nano")
 
 
 def test_equal_cases_hash_alike_and_cannot_be_changed() -> None:
@@ -121,6 +136,7 @@ CHOICES: dict[str, st.SearchStrategy[Any]] = {
     "suppress_errors": st.none() | st.booleans(),
     "capture_scalars": st.none() | st.booleans(),
     "steps": st.none() | st.integers(2, 5000),
+    "accumulate": st.sampled_from([1, 1, 1, 8]),
     "data": st.just("shapes") | st.from_regex(r"[a-z0-9]+(-[a-z0-9]+)*", fullmatch=True),
 }
 
@@ -229,6 +245,9 @@ def test_impossible_cases_are_refused(fields: dict[str, object]) -> None:
         ({"measure": "convergence", "padded": True}, "padded is of the fixed batch"),
         ({"measure": "convergence", "devices": 2}, "a training is scored in one process"),
         ({"measure": "convergence", "data": "Blood Cells"}, "should match pattern"),
+        ({"measure": "convergence", "accumulate": 2}, "accumulate is of a fit"),
+        ({"measure": "fit", "padded": True}, "padded is of the fixed batch"),
+        ({"measure": "fit", "devices": 2}, "a fit is of one process"),
     ],
 )
 def test_what_a_training_alone_has_is_refused_elsewhere(fields: dict[str, Any], said: str) -> None:
