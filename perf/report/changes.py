@@ -1,0 +1,16 @@
+"""What a refresh changes, as Markdown: the body of the pull request by which a person approves it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perf.refresh import Change
+from perf.report.markdown import code, table, text
+from perf.report.terminal import CHANGE_HEADINGS, change_cells, what_changes
+
+
+def markdown_changes(case_id: str, changes: Sequence[Change], first_on: str = "") -> str:
+    """Return the table of one case; ``first_on`` says where it gets its first baseline."""
+    head = f"### {code(case_id)}\n\n{text(what_changes(changes, first_on))}\n"
+    rows = [[code(change.signal), *map(text, change_cells(change)[1:])] for change in changes]
+    return f"{head}\n{table(CHANGE_HEADINGS, rows)}" if rows else head
