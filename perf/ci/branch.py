@@ -53,10 +53,10 @@ def check_name(branch: str, remote: Remote) -> None:
 
 
 def commit(checkout: Path, paths: list[str], message: str) -> bool:
-    """Commit what changed below ``paths`` and return whether anything did."""
-    git(checkout, "add", "--all", "--", *paths)
-    if not git(checkout, "status", "--porcelain", "--", *paths).strip():
+    """Commit what changed below ``paths``, which git calls pathspecs, and return whether anything did."""
+    if not git(checkout, "status", "--porcelain", "--untracked-files=all", "--", *paths).strip():
         return False
+    git(checkout, "add", "--all", "--", *paths)
     name, address = AUTHOR
     git(checkout, "-c", f"user.name={name}", "-c", f"user.email={address}", "commit", "--quiet", "-m", message)
     return True

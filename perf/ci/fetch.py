@@ -31,6 +31,8 @@ def fetch(github: GitHub, run: int, cells: Sequence[str], into: Path, limits: Li
     folders, problems = {}, {}
     for name in cells:
         folders[name] = into / name
+        # What an earlier try left is not this one's.
+        shutil.rmtree(folders[name], ignore_errors=True)
         artifact = found.get(f"{PREFIX}{name}")
         if artifact is not None and (problem := _one(github, artifact, folders[name], limits)):
             problems[name] = problem

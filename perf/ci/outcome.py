@@ -145,14 +145,14 @@ def _alone(session: Path, records: Sequence[Record], baselines: Path) -> list[Ca
 
 def _lacking(cell: Cell, folder: Path, sessions: Sequence[Path]) -> list[CaseVerdict]:
     """Return a verdict for each part of the job that left nothing: a session that was not even begun."""
-    there = {path.parent.name for path in folder.rglob("*.record.json")}
-    wanted = {"base against head": cell.suite if cell.base and not sessions else "", "the head alone": cell.also}
     found = []
-    for what, name in wanted.items():
-        missing = [case.id for case in suite(name, _lane(cell)) if case.id not in there] if name else []
-        if missing:
-            message = f"{what}: no record of {', '.join(missing)}"
-            found.append(job_verdict(cell, "failed", message))
+    if cell.base and not sessions:
+        message = f"base was not held against head: there is no {MANIFEST}"
+        found.append(job_verdict(cell, "failed", message))
+    there = {path.parent.name for path in folder.rglob("*.record.json")}
+    missing = [case.id for case in suite(cell.also, _lane(cell)) if case.id not in there] if cell.also else []
+    if missing:
+        found.append(job_verdict(cell, "failed", f"the head alone: no record of {', '.join(missing)}"))
     return found
 
 

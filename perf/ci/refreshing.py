@@ -33,27 +33,26 @@ def sessions_in(folder: Path) -> list[Path]:
     return sorted(path for path in (*heads, *alone) if any(path.rglob("*.record.json")))
 
 
-def refresh_sessions(
-    sessions: Sequence[Path], baselines: Path, reason: str, by: str, cases: Sequence[str], device: str | None
-) -> str:
+def refresh_sessions(sessions: Sequence[Path], baselines: Path, cases: Sequence[str], told: Sequence[str]) -> str:
     """Refresh the baselines with the records of each session, and return what changed as Markdown.
+
+    ``cases`` are the only ones that are taken, where there are any; ``told`` is what else the command is told.
 
     Raises:
         ValueError: records that may not become a baseline; names each, and what to do.
     """
-    told = []
+    bodies = []
     for session in sessions:
         there = {record.case_id for record in read_records(session)}
         wanted = [case for case in cases if case in there]
         if cases and not wanted:
             continue
         body = session.with_name(f"{session.name}.changes.md")
-        asked = ["--reason", reason, "--approved-by", by, "--baselines", str(baselines), "--markdown", str(body)]
+        asked = ["--baselines", str(baselines), "--markdown", str(body), *told]
         asked += [word for case in wanted for word in ("--case", case)]
-        asked += ["--device", device] if device else []
         REFRESH.run(_parsed([str(session), *asked]))
-        told.append(body.read_text(encoding="utf-8"))
-    return "\n".join(told)
+        bodies.append(body.read_text(encoding="utf-8"))
+    return "\n".join(bodies)
 
 
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
@@ -82,7 +81,7 @@ def open_branch(checkout: Path, baselines: Path, remote: Remote, branch: str, me
     """
     check_name(branch, remote)
     git(checkout, "checkout", "--quiet", "--detach")
-    changed = commit(checkout, [str(baselines)], message)
+    changed = commit(checkout, [f":(glob){baselines.as_posix()}/**/*.json"], message)
     if changed:
         push(checkout, remote, branch)
     return changed

@@ -13,12 +13,13 @@ from typing import cast, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from perf.ci import branch as branches
-from perf.ci.artifacts import COMMENT, JOB, PREFIX, admit
+from perf.ci.artifacts import COMMENT, JOB, PREFIX
 from perf.ci.context import Context
 from perf.ci.events import (
     Decision,
     LabelEvent,
     PullRequest,
+    Run,
     RunEvent,
     Subject,
     cells_for,
@@ -41,6 +42,7 @@ from perf.report.comment import Origin
 from perf.report.markdown import code
 from perf.verdicts import EXIT_BAD_INPUT
 
+NOXFILE = Path(__file__).resolve().parents[2] / "noxfile.py"
 PAGE = "report.html"
 # What else this suite uploads.
 NO_CELLS = ("comment", "report", "trend", "calibration")
@@ -103,7 +105,7 @@ def nightly(context: Context, _: argparse.Namespace) -> int:
 
 
 def _sessions() -> str:
-    command = [sys.executable, "-m", "nox", "--list", "--json", "-k", "perf"]
+    command = [sys.executable, "-m", "nox", "--noxfile", str(NOXFILE), "--list", "--json", "-k", "perf"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         msg = f"nox --list failed: {done.stderr.strip() or done.stdout.strip()}"
@@ -174,13 +176,12 @@ def prepare_comment(context: Context, options: argparse.Namespace) -> int:
     """Judge what another run left, on our own: nothing that its jobs say of themselves is believed."""
     run = read_event(Path(context["GITHUB_EVENT_PATH"]), RunEvent).workflow_run
     pull = pull_request_of(context.github, run)
-    planned_cells = _asked(context, pull, run.id) if pull else []
-    if pull is None or not planned_cells:
-        say("no open pull request at this commit asks for anything\n")
+    cells = _asked(context, pull, run) if pull else []
+    if pull is None or not cells:
+        say("no open pull request at this commit asks for anything, or not by this run\n")
         context.output(number="")
         return 0
-    cells, folder = planned_cells, options.folder / "artifacts"
-    origin = _origin(cells, context.run_page(run.id))
+    folder, origin = options.folder / "artifacts", _origin(cells, context.run_page(run.id))
     found = reported(context.github, run.id, cells, folder, options.baselines, origin, None)
     write_model(options.folder / COMMENT, Prepared(number=pull.number, text=found.comment))
     context.summary(found.comment)
@@ -188,14 +189,17 @@ def prepare_comment(context: Context, options: argparse.Namespace) -> int:
     return 0
 
 
-def _asked(context: Context, pull: PullRequest, run: int) -> list[Cell]:
-    """Return the jobs that the labels ask for: of several tiers those of the one that the run has jobs of."""
+def _asked(context: Context, pull: PullRequest, run: Run) -> list[Cell]:
+    """Return the jobs that the labels ask for: of several tiers those of the one that the run has jobs of.
+
+    A run that succeeded without one of these jobs was of another label, and says nothing of what was measured before.
+    """
     machines, subject = chosen(read_machines(), context.get("MACHINES")), _subject(context)
     plans = [cells_for(tier, pull, machines, subject) for tier in labelled(pull)]
-    if len(plans) < 2:
-        return plans[0] if plans else []
-    jobs = job_names(context.github, run)
-    return next((cells for cells in plans if jobs & set(planned(cells))), plans[-1])
+    jobs = job_names(context.github, run.id)
+    of_this = [cells for cells in plans if jobs & set(planned(cells))]
+    otherwise = plans[-1:] if run.conclusion != "success" else []
+    return next(iter([*of_this, *otherwise]), [])
 
 
 def comment(context: Context, options: argparse.Namespace) -> int:
@@ -229,11 +233,11 @@ def trend(context: Context, options: argparse.Namespace) -> int:
     problems = dict(fetched.problems)
     for name in cells:
         try:
-            admit(fetched.folders[name])
-            append(data, read_records(fetched.folders[name]))
+            for session in sessions_in(fetched.folders[name]):
+                append(data, read_records(session))
         except ValueError as error:
             problems.setdefault(name, str(error))
-    if branches.commit(data, ["."], f"Add run {context['GITHUB_RUN_ID']}"):
+    if branches.commit(data, [":(glob)**/*.jsonl"], f"Add run {context['GITHUB_RUN_ID']}"):
         branches.push(data, remote, branch)
     _say_trend(context, options.folder, data)
     for name, problem in problems.items():
@@ -266,8 +270,7 @@ def refresh(context: Context, options: argparse.Namespace) -> int:
     if fetched.problems:
         raise ValueError("\n".join(f"{name}: {problem}" for name, problem in fetched.problems.items()))
     sessions = [session for name in cells for session in sessions_in(fetched.folders[name])]
-    cases, device = context.get("CASES").split(), context.get("DEVICE") or None
-    changes = refresh_sessions(sessions, options.baselines, reason, by, cases, device)
+    changes = refresh_sessions(sessions, options.baselines, context.get("CASES").split(), _approval(context))
     branch, title = f"refresh/run-{run}", f"Refresh baselines from run {run}"
     message = f"{title}\n\n{' '.join(reason.split())}\n\nApproved-by: {by}"
     if not open_branch(Path.cwd(), options.baselines, remote, branch, message):
@@ -277,6 +280,13 @@ def refresh(context: Context, options: argparse.Namespace) -> int:
     context.summary(body)
     say(f"{open_pull_request(github, remote, branch, title, body)}\n")
     return 0
+
+
+def _approval(context: Context) -> list[str]:
+    """Return what `rfdetr-perf refresh` is told, but for the records and the cases."""
+    told = ["--reason", context["REASON"], "--approved-by", context["GITHUB_ACTOR"]]
+    told += ["--device", context["DEVICE"]] if context.get("DEVICE") else []
+    return told + (["--allow-fewer-runs"] if context.get("ALLOW_FEWER_RUNS") == "true" else [])
 
 
 def _left(context: Context, run: int) -> list[str]:

@@ -12,5 +12,9 @@ from perf.report.terminal import CHANGE_HEADINGS, change_cells, what_changes
 def markdown_changes(case_id: str, changes: Sequence[Change], first_on: str = "") -> str:
     """Return the table of one case; ``first_on`` says where it gets its first baseline."""
     head = f"### {code(case_id)}\n\n{text(what_changes(changes, first_on))}\n"
-    rows = [[code(change.signal), *map(text, change_cells(change)[1:])] for change in changes]
+    rows = []
+    for change in changes:
+        # A unit is the record's own word; what follows is ours.
+        signal, old, new, *ours = change_cells(change)
+        rows.append([code(signal), text(old), text(new), *ours])
     return f"{head}\n{table(CHANGE_HEADINGS, rows)}" if rows else head

@@ -7,8 +7,8 @@ Every name, message and path in it may have been written by the pull request: ea
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 from perf.gates import interval_text
 from perf.record import Record
@@ -39,6 +39,9 @@ class Origin(NamedTuple):
     link: str = ""
 
 
+Item = TypeVar("Item")
+
+
 class _Page:
     """Text that grows up to a limit, and what did not fit. A block has a share of the room that is left."""
 
@@ -52,17 +55,16 @@ class _Page:
         self.lines += lines
         self.left -= sum(len(line) + 1 for line in lines)
 
-    def fill(self, blocks: Iterable[str], share: float, what: str) -> None:
-        """Add blocks while their share of the room lasts, and remember how many of ``what`` did not fit."""
-        room, dropped = share * self.left, 0
-        for block in blocks:
+    def fill(self, items: Sequence[Item], render: Callable[[Item], str], share: float, what: str) -> None:
+        """Add what the items are rendered as while their share of the room lasts; note how many of ``what`` are cut."""
+        room = share * self.left
+        for number, item in enumerate(items):
+            block = render(item)
             room -= len(block) + 1
-            if dropped or room < 0:
-                dropped += 1
-            else:
-                self.add(block)
-        if dropped:
-            self.cut.append(f"{dropped} {what}")
+            if room < 0:
+                self.cut.append(f"{len(items) - number} {what}")
+                return
+            self.add(block)
 
 
 def headline(sections: Sequence[Section]) -> str:
@@ -116,13 +118,13 @@ def comment(sections: Sequence[Section], origin: Origin = Origin(), limit: int =
     unknown = [placed for placed in rows if placed.row.verdict in UNKNOWN]
     if failing:
         page.add("### Regressed, failed, or better than the baseline", "", *_heading())
-        page.fill(map(_line, failing), 0.4, "rows of signals that regressed or failed")
+        page.fill(failing, _line, 0.4, "rows of signals that regressed or failed")
         page.add("")
-        page.fill(_details(failing), 0.5, "of their details")
+        page.fill(list(_grouped(failing).items()), _details, 0.5, "cases with their details")
         page.add("")
     if unknown:
         page.add("### Inconclusive or not measured", "")
-        page.fill(map(_open, unknown), 0.5, "signals that are inconclusive or were not measured")
+        page.fill(unknown, _open, 0.5, "signals that are inconclusive or were not measured")
         page.add("")
     _folded(page, [placed for placed in rows if placed.row.verdict == "pass"], "passed", 0.5)
     _folded(page, [placed for placed in rows if placed.row.verdict is None], "shown, not gated", 0.7)
@@ -168,15 +170,18 @@ def _where(row: SignalVerdict) -> str:
     return f"{code(_short(row.where[0]))}{more}" if row.where else "-"
 
 
-def _details(placed: Sequence[Placed]) -> Iterator[str]:
-    """Yield a block for each message of a case, then one with the commands of the case."""
+def _grouped(placed: Sequence[Placed]) -> dict[tuple[str, str], list[SignalVerdict]]:
     groups: dict[tuple[str, str], list[SignalVerdict]] = {}
     for section, _, row in placed:
         groups.setdefault((section.title, row.case_id), []).append(row)
-    for (title, case_id), rows in groups.items():
-        yield "\n".join(
-            [f"#### {code(_short(case_id))} in {code(_short(title))}", "", *_messages(rows), *_commands(rows)]
-        )
+    return groups
+
+
+def _details(group: tuple[tuple[str, str], Sequence[SignalVerdict]]) -> str:
+    """Return what the rows of one case say, and its commands."""
+    (title, case_id), rows = group
+    head = f"#### {code(_short(case_id))} in {code(_short(title))}"
+    return "\n".join([head, "", *_messages(rows), *_commands(rows), ""])
 
 
 def _messages(rows: Sequence[SignalVerdict]) -> Iterator[str]:
@@ -199,8 +204,11 @@ def _and_more(names: Sequence[str]) -> str:
 
 
 def _commands(rows: Sequence[SignalVerdict]) -> list[str]:
-    told = [("reproduce", row.reproduce) for row in rows] + [("refresh, once approved", row.refresh) for row in rows]
-    return [f"- {what}: {code(_short(command))}" for what, command in dict.fromkeys(told) if command]
+    told = {
+        "reproduce": dict.fromkeys(row.reproduce for row in rows if row.reproduce),
+        "refresh, once approved": dict.fromkeys(row.refresh for row in rows if row.refresh),
+    }
+    return [f"- {what}: {code(_short(each))}" for what, commands in told.items() for each in list(commands)[:PARTS]]
 
 
 def _open(placed: Placed) -> str:
@@ -214,7 +222,7 @@ def _folded(page: _Page, rows: Sequence[Placed], what: str, share: float) -> Non
     if not rows:
         return
     page.add(f"<details><summary>{len(rows)} {what}</summary>", "", *_heading())
-    page.fill(map(_line, rows), share, f"rows of signals that are {what}" if "shown" in what else "rows that passed")
+    page.fill(rows, _line, share, f"rows of signals that are {what}" if "shown" in what else "rows that passed")
     page.add("", "</details>", "")
 
 
@@ -224,7 +232,7 @@ def _made(page: _Page, sections: Sequence[Section]) -> None:
     if not lines:
         return
     page.add("<details><summary>How it was measured</summary>", "")
-    page.fill((f"- {code(_short(line))}" for line in lines), 0.9, "notes on how it was measured")
+    page.fill(lines, lambda line: f"- {code(_short(line))}", 0.9, "notes on how it was measured")
     page.add("", "</details>")
 
 
