@@ -16,5 +16,5 @@ def markdown_changes(case_id: str, changes: Sequence[Change], first_on: str = ""
     for change in changes:
         # A unit is the record's own word; what follows is ours.
         signal, old, new, *ours = change_cells(change)
-        rows.append([code(signal), text(old), text(new), *ours])
+        rows.append([code(signal), *(value if value == "-" else text(value) for value in (old, new)), *ours])
     return f"{head}\n{table(CHANGE_HEADINGS, rows)}" if rows else head

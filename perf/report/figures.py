@@ -5,6 +5,7 @@ Drawn here and not by matplotlib, which takes a second to import and is not ther
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -43,7 +44,7 @@ def dots(groups: Mapping[str, Sequence[float]], show: Show = "{:.4g}".format) ->
     scale = around([value for values in named.values() for value in values])
     parts: list[Html] = []
     for index, (name, values) in enumerate(named.items()):
-        y, colour, middle = _y(index), COLOURS[index % len(COLOURS)], values[len(values) // 2]
+        y, colour, middle = _y(index), COLOURS[index % len(COLOURS)], statistics.median(values)
         parts += [_name(name, y), _line(scale.at(middle), y - 8, scale.at(middle), y + 8, colour)]
         parts += [_dot(scale.at(value), y, colour, show(value)) for value in values]
         parts.append(_text(WIDTH - RIGHT + 8, y + 4, show(middle)))
