@@ -21,8 +21,8 @@ from perf.record import Direction, Finite, Kind, Record, explain, parse_json, wr
 
 LOCK, LOCK_SECONDS = ".trend.lock", 30.0
 EXTRA = "change points need ruptures: pip install 'rfdetr-perf[trend]'"
-# Normal noise makes less than one change in a hundred series of 60 nights by this, and a step of 4 sd is found
-# within five (tests/unit/test_trend.py holds both).
+# By this normal noise makes no change in any of 60 series of 60 nights, and a step of 4 sd is found in each of 20, be
+# it only five nights old (tests/unit/test_trend.py). With 4 in its place it made one in 4 of 300.
 PENALTY = 6.0
 LEAST_SEGMENT, LEAST_SERIES = 3, 8
 # From the median of absolute differences of neighbours to the sd of one: normal noise.

@@ -106,14 +106,15 @@ def noisy(seed: int, count: int, step: float = 0, at: int = 0, sd: float = 0.1) 
 
 
 def test_noise_is_hardly_ever_a_change() -> None:
-    alarms = sum(bool(change_points(noisy(seed, 60))) for seed in range(200))
-    assert alarms <= 6, alarms
+    alarms = sum(bool(change_points(noisy(seed, 60))) for seed in range(60))
+    assert alarms == 0
 
 
 def test_a_step_of_four_sd_is_found_where_it_is() -> None:
-    for seed in range(40):
-        found = change_points(noisy(seed, 60, step=0.4, at=30))
-        assert any(abs(at - 30) <= 1 for at in found), (seed, found)
+    for seed in range(20):
+        step = (30, 55)[seed % 2]
+        found = change_points(noisy(seed, 60, step=0.4, at=step))
+        assert any(abs(at - step) <= 1 for at in found), (seed, found)
     assert change_points(noisy(1, 7, step=5, at=3)) == []
     assert change_points([1.0] * 20) == []
 
