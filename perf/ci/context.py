@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from perf.ci.github import GitHub
 from perf.ci.machines import CELLS, Cell
+from perf.commands.output import say
 from perf.record import parse_json
 
 
@@ -18,11 +19,27 @@ class Context:
     """The variables of one step."""
 
     variables: Mapping[str, str]
+    # What lets the runner take commands from the output again; nobody can guess it.
+    _resume: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
     @classmethod
     def here(cls) -> Context:
         """Return that of this process."""
         return cls(dict(os.environ))
+
+    def stop_commands(self) -> None:
+        """Tell the runner that no line from here on is a command of ours, whatever names are in it."""
+        if self.get("GITHUB_ACTIONS") == "true":
+            say(f"::stop-commands::{self._resume}\n")
+
+    def command(self, lines: Sequence[str]) -> None:
+        """Print commands for the runner, which takes these and no others."""
+        told = "".join(f"{line}\n" for line in lines)
+        if self.get("GITHUB_ACTIONS") == "true":
+            say(f"::{self._resume}::\n{told}")
+            self.stop_commands()
+        else:
+            say(told)
 
     def __getitem__(self, name: str) -> str:
         """Return a variable that has to be set.

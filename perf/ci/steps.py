@@ -150,8 +150,7 @@ def report(context: Context, options: argparse.Namespace) -> int:
     page = options.folder / PAGE
     found = reported(context.github, run, cells, options.folder / "artifacts", options.baselines, origin, page)
     context.summary(found.comment)
-    for command in annotate(found.sections, _changed(context)):
-        say(f"{command}\n")
+    context.command(annotate(found.sections, _changed(context)))
     say(f"{page}: written; exit code {found.exit_code}\n")
     return found.exit_code
 

@@ -35,7 +35,9 @@ def _run(options: argparse.Namespace) -> int:
 
     step: Callable[[Context, argparse.Namespace], int]
     step = getattr(import_module("perf.ci.steps"), options.step.replace("-", "_"))
-    return step(Context.here(), options)
+    context = Context.here()
+    context.stop_commands()
+    return step(context, options)
 
 
 CI = Command("ci", "the steps of the workflows in .github/workflows; see docs/ci.md", _declare, _run)

@@ -28,7 +28,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 def _trend(options: argparse.Namespace) -> int:
     from perf.record import write_atomically
-    from perf.report.figures import alone
+    from perf.report.charts import alone
     from perf.report.trend import document, figure, lines
 
     _add(options)

@@ -11,8 +11,8 @@ from perf.gates import interval_text
 from perf.pool import by_case
 from perf.record import Record, Signal
 from perf.report import humanize
+from perf.report.charts import Show, bars, course, dots, events
 from perf.report.comment import FAILING, UNKNOWN, Origin, headline
-from perf.report.figures import Show, bars, course, dots, events
 from perf.report.html import Html, details, join, page, table, tag
 from perf.report.section import Placed, Section, rank, rows_of
 from perf.report.terminal import remarks, settings

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from perf.gates import percent
 from perf.report import humanize
-from perf.report.figures import course
+from perf.report.charts import course
 from perf.report.html import Html, join, page, table, tag
 from perf.trend import Change, Night, series
 

@@ -16,8 +16,8 @@ from test_report_comment import HOSTILE, NANO, a_row, a_section
 from perf.judge import judge
 from perf.record import Part, Record
 from perf.refresh import refresh
+from perf.report.charts import alone, bars, course, dots, events
 from perf.report.comment import Origin, comment
-from perf.report.figures import alone, bars, course, dots, events
 from perf.report.html import Html, escape, page, table, tag
 from perf.report.page import render
 from perf.report.section import Section
@@ -144,10 +144,12 @@ def test_five_hundred_verdicts_are_rendered_in_under_a_second() -> None:
         lambda: render([section]),
         lambda: render_terminal(judgement, []),
     ]
+    render_terminal(Judgement(cases=[], exit_code=0, summary="x"), [])  # which imports rich
     for rendering in renderings:
-        began = time.perf_counter()
+        # Of this process: others on the machine are not the renderer's.
+        began = time.process_time()
         text = rendering()
-        assert time.perf_counter() - began < 1
+        assert time.process_time() - began < 1
         assert "signal_1" in text
 
 

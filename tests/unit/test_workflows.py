@@ -191,6 +191,7 @@ class Runner:
         return {
             "PATH": f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
+            "GITHUB_ACTIONS": "true",
             "GITHUB_REPOSITORY": REPOSITORY,
             "GITHUB_API_URL": self.fake.url,
             "GITHUB_SERVER_URL": "https://github.com",
@@ -221,6 +222,13 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
         yield Runner(tmp_path, fake)
 
 
+def unquoted(output: str) -> list[str]:
+    """Return what a step printed after it told the runner to take no commands from it."""
+    first, *rest = output.splitlines()
+    assert re.fullmatch(r"::stop-commands::[0-9a-f]{32}", first)
+    return rest
+
+
 def step_of(workflow: str, job: str, rest: str) -> dict[str, Any]:
     steps = load(ACTION)["runs"]["steps"] if job == "action" else WORKFLOWS[workflow]["jobs"][job]["steps"]
     return next(step for step in steps if step.get("run", "").endswith(rest))
@@ -234,14 +242,21 @@ def test_a_pull_request_from_its_label_to_its_comment(runner: Runner) -> None:
     assert f'"id":"{a_cell().id}"' in (runner.folder / "output").read_text(encoding="utf-8")
 
     done = runner.step(step_of("", "action", "check-device"), "pull_request", label_event())
-    assert (done.returncode, done.stdout) == (0, "cpu\n"), done.stderr
+    assert (done.returncode, unquoted(done.stdout)) == (0, ["cpu"]), done.stderr
     assert (runner.folder / "records" / "job.json").is_file()
 
     fake.add_artifact(a_cell().id, ARCHIVE.read_bytes())
     fake.jobs = [{"name": f"perf / {a_cell().id}", "conclusion": "failure"}]
+    fake.files = [{"filename": "tests/e2e/patches/extra_graph_break.py", "patch": "@@ -1 +8,9 @@"}]
     done = runner.step(step_of("measure.yml", "report", "report"), "pull_request", label_event())
     assert done.returncode == 1, done.stderr
     assert "6 of 31 signals regressed" in (runner.folder / "summary").read_text(encoding="utf-8")
+    # Our commands and no other line are taken by the runner.
+    [stop, resume, *ours, again] = [line for line in done.stdout.splitlines() if line.startswith("::")]
+    assert stop == again
+    assert stop.removeprefix("::stop-commands::") == resume.strip(":")
+    assert ours
+    assert all(line.startswith("::error file=tests/e2e/patches/extra_graph_break.py,line=1") for line in ours)
     assert (runner.work / "ci" / "report.html").is_file()
 
     done = runner.step(step_of("publish.yml", "judge", "prepare-comment"), "workflow_run", run_event())
@@ -249,7 +264,7 @@ def test_a_pull_request_from_its_label_to_its_comment(runner: Runner) -> None:
     archive = shutil.make_archive(str(runner.folder / "comment"), "zip", runner.work / "ci", "comment.json")
     fake.add_artifact("comment", Path(archive).read_bytes())
     done = runner.step(step_of("publish.yml", "comment", "comment"), "workflow_run", run_event())
-    assert (done.returncode, done.stdout) == (0, "comment-1\n"), done.stderr
+    assert (done.returncode, unquoted(done.stdout)) == (0, ["comment-1"]), done.stderr
     assert "6 of 31 signals regressed on CPU, torch 2.14" in fake.comments[0]["body"]
 
 

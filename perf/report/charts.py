@@ -1,4 +1,4 @@
-"""Figures as SVG, for a page or by themselves: runs as dots, parts as bars, events over time, a signal over commits.
+"""Charts as SVG, for a page or by themselves: runs as dots, parts as bars, events over time, a signal over commits.
 
 Drawn here and not by matplotlib, which takes a second to import and is not there where reports are read.
 """
