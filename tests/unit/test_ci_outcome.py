@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from recorded import BASELINES, a_cell, unpacked
+from recorded import a_cell, baselines, unpacked
 
 from perf.ci.machines import Cell
 from perf.ci.outcome import WHOLE_JOB, judge_cell
@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def judged(folder: Path, cell: Cell | None = None, conclusion: str | None = "failure", problem: str = "") -> Section:
-    return judge_cell(cell or a_cell(), folder, BASELINES, conclusion, problem)
+    return judge_cell(cell or a_cell(), folder, baselines(), conclusion, problem)
 
 
 def about_the_job(section: Section) -> list[tuple[str, str]]:

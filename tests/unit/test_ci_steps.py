@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from fake_github import REPOSITORY, RUN, SHA, FakeGitHub, a_pull, label_event, run_event, serving, write_event
-from recorded import ARCHIVE, BASELINES, a_cell
+from recorded import ARCHIVE, a_cell, baselines
 
 from perf.baselines import read_baseline
 from perf.ci import steps
@@ -53,7 +53,7 @@ class Bench:
         self.variables |= {"GITHUB_EVENT_NAME": name, "GITHUB_EVENT_PATH": str(write_event(self.folder, event))}
 
     def run(self, step: str, **variables: str) -> int:
-        told = argparse.Namespace(folder=self.folder / "ci", baselines=BASELINES)
+        told = argparse.Namespace(folder=self.folder / "ci", baselines=baselines())
         code: int = getattr(steps, step)(Context(self.variables | variables), told)
         return code
 
@@ -295,7 +295,7 @@ def remote(tmp_path: Path) -> Path:
     place = work / "baselines" / "cpu" / "torch-2.14"
     place.mkdir(parents=True)
     for name in ("nano-cpu-b2", "nano-cpu-b2-compile-eager", "seg-nano-cpu-b2-compile-eager"):
-        shutil.copy(BASELINES / "cpu" / "torch-2.14" / f"{name}.json", place)
+        shutil.copy(baselines() / "cpu" / "torch-2.14" / f"{name}.json", place)
     (work / "README.md").write_text("hello\n", encoding="utf-8")
     git(work, "init", "--quiet", "-b", "main")
     assert commit(work, ["."], "First")

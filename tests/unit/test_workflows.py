@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from fake_github import REPOSITORY, RUN, FakeGitHub, a_pull, label_event, run_event, serving, write_event
-from recorded import ARCHIVE, a_cell
+from recorded import ARCHIVE, a_cell, baselines
 
 from perf.ci.machines import CELLS, LABELS, QUICK, read_machines
 from perf.cli import main
@@ -173,7 +173,7 @@ class Runner:
         tool.write_text(PIPX.format(python=sys.executable, noxfile=ROOT / "noxfile.py"), encoding="utf-8")
         tool.chmod(0o755)
         self.work = folder / "work"
-        shutil.copytree(ROOT / "baselines" / "cpu", self.work / "baselines" / "cpu")
+        shutil.copytree(baselines(), self.work / "baselines")
         self.values = {
             "github.token": "secret",
             "needs.plan.outputs.cells": CELLS.dump_json([a_cell()]).decode(),
