@@ -4,6 +4,7 @@
     nox -s perf-2.14 -- --rfdetr VALUE        another one: release, local checkout or git URL
     nox -s perf-2.14 -- -k nano --maxfail=1   whatever else follows -- goes to pytest
     nox -s ab-2.14 -- --base 1.11.1 --head .  two of them, their runs interleaved; more goes to rfdetr-perf ab
+    nox -s ci -- STEP                         a step of .github/workflows
 
 Environments are kept, so that a second run installs nothing that is there already; changed pins still take
 effect. ``nox -R -s perf-2.14`` skips installing altogether and measures what is there, whatever --rfdetr says.
@@ -240,9 +241,19 @@ def releases(session: nox.Session) -> None:
 
 @nox.session(python=MATRIX[DEFAULT_MINOR].python)
 def lint(session: nox.Session) -> None:
-    """Check format, lint, types and the compile matrix; needs neither torch nor rfdetr."""
+    """Check format, lint, types, workflows and the compile matrix; needs neither torch nor rfdetr."""
     session.install("-e", ".", *GROUPS["lint"], *GROUPS["test"])
     session.run("ruff", "format", "--check")
     session.run("ruff", "check")
     session.run("mypy")
     session.run("rfdetr-perf", "matrix", "--check")
+    # Of shell there is nothing to check: every run block is one command. Nothing is asked of the network.
+    session.run("actionlint", "-shellcheck=", "-pyflakes=")
+    session.run("zizmor", "--offline", "--no-progress", "--quiet", "--persona=pedantic", ".github")
+
+
+@nox.session(python=MATRIX[DEFAULT_MINOR].python)
+def ci(session: nox.Session) -> None:
+    """Run a step of a workflow, rfdetr-perf ci STEP; needs neither torch nor rfdetr."""
+    session.install("-e", ".[trend]", "nox")
+    session.run("rfdetr-perf", "ci", *session.posargs)

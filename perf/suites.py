@@ -102,6 +102,16 @@ def _fit(lane: Lane) -> list[Case]:
     return [_with(case, measure="fit") for case in (_base(lane), _compiled(lane))]
 
 
+def _quick(lane: Lane) -> list[Case]:
+    """What a pull request is measured with first: Nano eager and compiled, and a compiled segmentation model."""
+    return [_base(lane), _compiled(lane), _compiled(lane, "seg-nano")]
+
+
+def _collapse(lane: Lane) -> list[Case]:
+    """The shortest training that tells whether it still learns."""
+    return _convergence(lane)[:1]
+
+
 DEFAULT_SUITE = "main"
 _MAKERS: dict[str, Callable[[Lane], list[Case]]] = {
     DEFAULT_SUITE: _main,
@@ -113,6 +123,8 @@ _MAKERS: dict[str, Callable[[Lane], list[Case]]] = {
     "distributed": _distributed,
     "convergence": _convergence,
     "fit": _fit,
+    "quick": _quick,
+    "collapse": _collapse,
 }
 SUITES = tuple(_MAKERS)
 LANES: tuple[Lane, ...] = ("gpu", "cpu")

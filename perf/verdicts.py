@@ -111,7 +111,7 @@ def exit_code(verdict: Verdict | None) -> int:
     return EXIT_NOTHING_JUDGED if verdict is None else EXIT_CODES[verdict]
 
 
-_PREDICATES: dict[Verdict, str] = {
+PREDICATES: dict[Verdict, str] = {
     "failed": "failed",
     "not-compiled": "not compiled",
     "regressed": "regressed",
@@ -154,7 +154,7 @@ def summarize(cases: Sequence[CaseVerdict]) -> str:
     hits = [case for case in cases if case.verdict == verdict]
     places = " and ".join(sorted({f"{case.device}, torch {case.torch_minor}" for case in hits}))
     cases_word = "case" if len(cases) == 1 else "cases"
-    sentence = f"{len(hits)} of {len(cases)} {cases_word} {_PREDICATES[verdict]} on {places}"
+    sentence = f"{len(hits)} of {len(cases)} {cases_word} {PREDICATES[verdict]} on {places}"
     if verdict == "pass":
         listed = [row for case in cases for row in case.signals if row.listed]
         # No kind that is gated: not a change, but a failure that was expected.
@@ -163,10 +163,11 @@ def summarize(cases: Sequence[CaseVerdict]) -> str:
         changes = len(listed) - len(expected)
         notes += [f"changes inside the gate: {changes}, listed"] if changes else []
         return "; ".join([sentence, *notes])
-    return f"{sentence}: {hits[0].case_id}, {_reason(hits[0])}"
+    return f"{sentence}: {hits[0].case_id}, {reason(hits[0])}"
 
 
-def _reason(case: CaseVerdict) -> str:
+def reason(case: CaseVerdict) -> str:
+    """Return the first reason of a case's verdict, in a few words, and how many more signals have it."""
     rows = [row for row in case.signals if row.verdict == case.verdict]
     # The literal's order is the order of trust: a strict count says most surely what happened.
     row = min(rows, key=lambda row: get_args(Kind).index(row.kind))

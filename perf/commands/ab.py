@@ -41,7 +41,7 @@ def _ab(options: argparse.Namespace) -> int:
         judgement = measure(experiment)
     before, after = ([r for case in experiment.cases for r in experiment.records(s, case)] for s in ("base", "head"))
     _say_sides(before, after)
-    code = tell(options, judgement, after, experiment.folder)
+    code = tell(options, judgement, after, experiment.folder, before)
     say_aside(f"records: {experiment.folder}")
     return code
 
@@ -68,7 +68,7 @@ def _compare(options: argparse.Namespace) -> int:
         _say_sides(before, after)
     else:
         judgement = compare(before, after, Options(gate=options.gate, records_path=head))
-    return tell(options, judgement, after, head)
+    return tell(options, judgement, after, session or head, before)
 
 
 def _say_sides(base: Sequence[Record], head: Sequence[Record]) -> None:

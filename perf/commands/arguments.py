@@ -53,6 +53,8 @@ def add_output(parser: argparse.ArgumentParser) -> None:
         metavar="KIND,...",
         help=f"gate only these kinds and show the others (default: {','.join(sorted(GATED))})",
     )
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the comment on a pull request")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with figures, in one file")
     parser.add_argument("--width", type=columns, metavar="COLUMNS", help="default: the terminal's, or 120 in a log")
 
 

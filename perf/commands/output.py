@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from perf.record import Record
+from perf.record import Record, write_atomically
 from perf.verdicts import EXIT_INTERRUPTED, Judgement
 
 
@@ -30,8 +30,18 @@ def say_aside(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def tell(options: argparse.Namespace, judgement: Judgement, records: Sequence[Record], folder: Path) -> int:
-    """Print the judgement as ``options`` have it, and return its exit code."""
+def tell(
+    options: argparse.Namespace,
+    judgement: Judgement,
+    records: Sequence[Record],
+    folder: Path,
+    base: Sequence[Record] = (),
+) -> int:
+    """Print the judgement, and write it, as ``options`` have it, and return its exit code.
+
+    ``base`` are the records of the other side, where there is one.
+    """
+    _write(options, judgement, records, folder, base)
     say(judgement.model_dump_json(indent=1) + "\n" if options.json else _report(judgement, records, options, folder))
     return judgement.exit_code
 
@@ -44,6 +54,24 @@ def _report(judgement: Judgement, records: Sequence[Record], options: argparse.N
     with console.capture() as shown:
         print_report(console, judgement, records, folder)
     return shown.get()
+
+
+def _write(
+    options: argparse.Namespace, judgement: Judgement, head: Sequence[Record], folder: Path, base: Sequence[Record]
+) -> None:
+    if not (options.markdown or options.html):
+        return
+    from perf.report.comment import comment
+    from perf.report.page import approved_in, render
+    from perf.report.section import Section
+    from perf.report.timeline import read_timelines
+
+    section = Section(folder.resolve().name, judgement.cases, head, base)
+    if options.markdown:
+        write_atomically(options.markdown, comment([section]))
+    if options.html:
+        approved = approved_in([section], options.baselines)
+        write_atomically(options.html, render([section], baselines=approved, timelines=read_timelines(folder)))
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from perf.baselines import Baseline, approved_elsewhere, baseline_path, find_bas
 from perf.commands.arguments import Command, add_records
 from perf.commands.output import say
 from perf.pool import by_case
-from perf.record import Record
+from perf.record import Record, write_atomically
 from perf.record_files import Narrowing, reject, take
 from perf.refresh import Refresh, Request, refresh, refusal
 
@@ -25,6 +25,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--approved-by", metavar="NAME", help="default: the user that runs this")
     parser.add_argument("--dry-run", action="store_true", help="show the changes and write nothing")
     parser.add_argument("--allow-dirty", action="store_true", help="accept a source with uncommitted changes")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the tables of changes as Markdown")
     parser.add_argument("--allow-fewer-runs", action="store_true", help="accept fewer runs than the baseline has")
 
 
@@ -36,6 +37,8 @@ def _refresh(options: argparse.Namespace) -> int:
     decided = [refresh(group, found[case_id], request) for case_id, group in cases.items()]
     for done in decided:
         _show(done, first=found[done.baseline.case_id] is None)
+    if options.markdown:
+        write_atomically(options.markdown, "\n".join(_markdown(done, found) for done in decided))
     changed = [done.baseline for done in decided if done.changes]
     if options.dry_run:
         say("".join(f"not written (--dry-run): {_place(folder, new)}\n" for new in changed))
@@ -105,11 +108,21 @@ def _place(folder: Path, baseline: Baseline) -> Path:
 def _show(done: Refresh, *, first: bool) -> None:
     from perf.report.terminal import open_console, print_changes
 
-    new = done.baseline
     console = open_console()
     with console.capture() as shown:
-        print_changes(console, new.case_id, done.changes, f"{new.device}, torch {new.torch_minor}" if first else "")
+        print_changes(console, done.baseline.case_id, done.changes, _first_on(done, first=first))
     say(shown.get())
+
+
+def _markdown(done: Refresh, found: Mapping[str, Baseline | None]) -> str:
+    from perf.report.changes import markdown_changes
+
+    first = found[done.baseline.case_id] is None
+    return markdown_changes(done.baseline.case_id, done.changes, _first_on(done, first=first))
+
+
+def _first_on(done: Refresh, *, first: bool) -> str:
+    return f"{done.baseline.device}, torch {done.baseline.torch_minor}" if first else ""
 
 
 REFRESH = Command("refresh", "approve records as the baseline of their cases", _declare, _refresh)

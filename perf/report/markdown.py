@@ -27,5 +27,5 @@ def code(value: str) -> str:
 
 def text(value: str) -> str:
     """Return text as it is where it is plain, else as :func:`code`."""
-    odd = any(mark in value for mark in ("__", " _", "//", "www."))
+    odd = any(mark in value for mark in ("__", " _", "//", "www.", "GH-"))
     return value if re.fullmatch(r"[A-Za-z0-9][\w .,:;/()+=-]*", value) and not odd else code(value)

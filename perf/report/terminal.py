@@ -14,6 +14,7 @@ from perf.gates import interval_text, percent
 from perf.record import Record
 from perf.refresh import Change
 from perf.report import humanize
+from perf.report.section import rank
 from perf.verdicts import SEVERITY, CaseVerdict, Judgement, SignalVerdict
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 HEADINGS = ("verdict", "case", "signal", "baseline", "now", "change", "where")
+CHANGE_HEADINGS = ("signal", "old", "new", "change", "95 % interval", "drift since first")
 # Below this a source line is unreadable in a column; then it stands below the table only.
 LEAST_WHERE = 16
 LOG_WIDTH = 120
@@ -67,14 +69,14 @@ def render(judgement: Judgement, records: Sequence[Record], width: int = LOG_WID
 def print_report(console: Console, judgement: Judgement, records: Sequence[Record], folder: Path | None = None) -> None:
     """Print the report to ``console``; with the ``folder`` of the records, where the evidence lies too."""
     _line(console, judgement.summary, style="bold")
-    for line in _settings(records):
+    for line in settings(records):
         _line(console, line)
     rows = table_rows(judgement)
     if rows:
         _print_table(console, rows)
     for case in sorted(judgement.cases, key=lambda case: SEVERITY.index(case.verdict)):
         _print_case(console, case)
-    for line in [*_remarks(records), *(links(records, folder) if folder else [])]:
+    for line in [*remarks(records), *(links(records, folder) if folder else [])]:
         _line(console, line)
 
 
@@ -83,18 +85,23 @@ def print_changes(console: Console, case_id: str, changes: Sequence[Change], fir
 
     ``first_on`` says where the case gets its first baseline.
     """
-    table = _new_table("signal", "old", "new", "change", "95 % interval", "drift since first")
+    table = _new_table(*CHANGE_HEADINGS)
     for change in changes:
-        values = [humanize.number(value, "info", change.unit) for value in (change.old, change.new)]
-        moved, drift = (_relative(change.new, since) for since in (change.old, change.first))
-        interval = interval_text(change.interval) if change.interval else "-"
-        table.add_row(*_cells([change.signal, *values, moved, interval, drift]))
-    _line(console, f"{case_id}: {_what_changes(changes, first_on)}")
+        table.add_row(*_cells(change_cells(change)))
+    _line(console, f"{case_id}: {what_changes(changes, first_on)}")
     if changes:
         _print_whole(console, table, max(console.width, UNCUT))
 
 
-def _what_changes(changes: Sequence[Change], first_on: str) -> str:
+def change_cells(change: Change) -> list[str]:
+    """Return the cells of one line of a refresh, under :data:`CHANGE_HEADINGS`."""
+    values = [humanize.number(value, "info", change.unit) for value in (change.old, change.new)]
+    moved, drift = (_relative(change.new, since) for since in (change.old, change.first))
+    return [change.signal, *values, moved, interval_text(change.interval) if change.interval else "-", drift]
+
+
+def what_changes(changes: Sequence[Change], first_on: str) -> str:
+    """Return in words how much a refresh of one case changes."""
     number = f"{len(changes)} signal{'' if len(changes) == 1 else 's'}"
     if first_on:
         return f"first baseline of this case on {first_on}, {number}"
@@ -103,7 +110,7 @@ def _what_changes(changes: Sequence[Change], first_on: str) -> str:
 
 def table_rows(judgement: Judgement) -> list[Row]:
     """Return the cells of the table, worst first: what does not pass, what is listed, what passes, what is shown."""
-    ranked = sorted((row for case in judgement.cases for row in case.signals), key=_rank)
+    ranked = sorted((row for case in judgement.cases for row in case.signals), key=rank)
     shares = {case.case_id: _busy_share(case) for case in judgement.cases}
     rows: list[Row] = []
     for row in ranked:
@@ -111,10 +118,6 @@ def table_rows(judgement: Judgement) -> list[Row]:
         if row.signal == "step_time" and shares[row.case_id]:
             rows.append((SHOWN, row.case_id, "GPU busy share", *shares[row.case_id], ""))
     return rows
-
-
-def _rank(row: SignalVerdict) -> tuple[int, bool]:
-    return (len(SEVERITY) if row.verdict is None else SEVERITY.index(row.verdict), not row.listed)
 
 
 def _row(row: SignalVerdict) -> Row:
@@ -222,7 +225,7 @@ def _print_case(console: Console, case: CaseVerdict) -> None:
 
 def _by_message(rows: Sequence[SignalVerdict]) -> dict[str, list[str]]:
     merged: dict[str, list[str]] = {}
-    for row in sorted(rows, key=_rank):
+    for row in sorted(rows, key=rank):
         merged.setdefault(_message(row), []).append(row.signal)
     return merged
 
@@ -240,7 +243,7 @@ def _commands(rows: Sequence[SignalVerdict]) -> list[tuple[str, str]]:
     return [pair for pair in dict.fromkeys(pairs) if pair[1]]
 
 
-def _settings(records: Sequence[Record]) -> list[str]:
+def settings(records: Sequence[Record]) -> list[str]:
     """Return one line for each combination of versions and machine among the records."""
     lines = []
     for record in records:
@@ -251,7 +254,7 @@ def _settings(records: Sequence[Record]) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def _remarks(records: Sequence[Record]) -> list[str]:
+def remarks(records: Sequence[Record]) -> list[str]:
     """Return what the records say about how they were made, each remark once."""
     remarks = [f"note: {text}" for record in records for text in (*record.adaptations, *record.notes)]
     for record in records:

@@ -46,6 +46,15 @@ def test_report_is_for_reading(bench: Bench, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out.startswith("1 of 1 case regressed")
 
 
+def test_a_report_is_written_as_markdown_and_as_a_page_too(bench: Bench, tmp_path: Path) -> None:
+    bench.record(WORSE)
+    bench.approve(a_record([OPS]))
+    text, page = tmp_path / "out" / "c.md", tmp_path / "out" / "r.html"
+    assert bench.run("judge", "--markdown", str(text), "--html", str(page)) == 1
+    assert "**1 of 1 signal regressed on CPU, torch 2.14: Nano eager, " in text.read_text(encoding="utf-8")
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
 def test_json_holds_the_verdicts(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.record(WORSE)
     bench.approve(a_record([OPS]))

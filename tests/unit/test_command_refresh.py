@@ -39,6 +39,17 @@ def test_refresh_approves_and_then_the_case_passes(bench: Bench, capsys: pytest.
     assert path.stat().st_mtime_ns == before
 
 
+def test_the_tables_are_written_as_markdown(bench: Bench, tmp_path: Path) -> None:
+    bench.approve(a_record([OPS]))
+    bench.record(WORSE, a_signal("<b>|@x", 1, unit="|"))
+    path = tmp_path / "changes.md"
+    assert bench.run("refresh", "--reason", "x", "--markdown", str(path), "--dry-run") == 0
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("### `nano-cpu-b2`\n\n2 signals change\n")
+    assert "| `aten_ops` | 1000 | 2000 | +100.00 % | - | +100.00 % |" in text
+    assert "| `<b>\\|@x` | - | `1 \\|` | new | - | new |" in text
+
+
 def test_a_dry_run_writes_nothing(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.record(OPS)
     assert bench.run("refresh", "--reason", "first", "--dry-run") == 0

@@ -13,7 +13,13 @@ from perf.matrix import DEFAULT_RFDETR, MATRIX
 pytest.importorskip("nox")
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = [*(f"{kind}-{minor}" for kind in ("perf", "ab", "calibrate") for minor in MATRIX), "tests", "releases", "lint"]
+NAMES = [
+    *(f"{kind}-{minor}" for kind in ("perf", "ab", "calibrate") for minor in MATRIX),
+    "tests",
+    "releases",
+    "lint",
+    "ci",
+]
 
 
 def listed() -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""What the workflows run: plan, check, fetch, judge, comment, refresh. No workflow holds logic of its own."""

@@ -1,0 +1,150 @@
+"""Events: who may have what measured. Pure: an event and what its sender may do in, a decision out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from perf.ci.machines import LABELS, Cell, Machine, Tier, cells_of
+from perf.matrix import DEFAULT_RFDETR
+from perf.record import explain, parse_json
+
+# What the API calls the permission of whoever may push: "maintain" is told as write, "triage" as read.
+MAY_ASK = ("admin", "write")
+# What a pull request changes: rfdetr, or this suite, which then has to find nothing between equals.
+Subject = Literal["rfdetr", "suite"]
+_NAME, _SHA = r"^[\w.-]+/[\w.-]+$", r"^[0-9a-f]{40}([0-9a-f]{24})?$"
+
+
+class _Read(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Repository(_Read):
+    """A repository, ``owner/name``."""
+
+    full_name: str = Field(pattern=_NAME)
+
+
+class Ref(_Read):
+    """A side of a pull request; a fork that was deleted is no repository any more."""
+
+    sha: str = Field(pattern=_SHA)
+    repo: Repository | None = None
+
+
+class Named(_Read):
+    """A label."""
+
+    name: str
+
+
+class Sender(_Read):
+    """Who caused an event."""
+
+    login: str = Field(pattern=r"^[A-Za-z0-9-]+(\[bot\])?$")
+
+
+class PullRequest(_Read):
+    """What of a pull request bears on measuring it."""
+
+    number: int = Field(ge=1)
+    state: str
+    head: Ref
+    base: Ref
+    labels: list[Named] = []
+
+
+class LabelEvent(_Read):
+    """A ``pull_request`` event."""
+
+    action: str
+    sender: Sender
+    pull_request: PullRequest
+    label: Named | None = None
+
+
+class Run(_Read):
+    """A workflow run that has ended, of a ``workflow_run`` event."""
+
+    id: int = Field(ge=1)
+    event: str
+    conclusion: str | None = None
+    head_sha: str = Field(pattern=_SHA)
+    head_branch: str | None = None
+    head_repository: Repository | None = None
+    html_url: str = ""
+
+
+class RunEvent(_Read):
+    """A ``workflow_run`` event."""
+
+    action: str
+    workflow_run: Run
+
+
+class Decision(NamedTuple):
+    """What to measure, None for nothing, and why, in a sentence."""
+
+    tier: Tier | None
+    why: str
+
+
+Told = TypeVar("Told", bound=BaseModel)
+
+
+def read_event(path: Path, model: type[Told]) -> Told:
+    """Return the event in the file that the runner leaves.
+
+    Raises:
+        ValueError: it is no such event; names the file and what is wrong.
+    """
+    try:
+        return model.model_validate(parse_json(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise ValueError(explain(path, error)) from error
+
+
+def decide(event: LabelEvent, permission: str) -> Decision:
+    """Return what a ``pull_request`` event has measured; ``permission`` is that of its sender, as the API calls it.
+
+    A label is for the commit that is there when it is set: commits pushed later are measured by setting it again.
+    """
+    label = event.label.name if event.label else ""
+    if event.action != "labeled":
+        return Decision(None, f"nothing is measured on {event.action!r}: only a label asks for it")
+    if label not in LABELS:
+        return Decision(None, f"the label asks for nothing; those that do: {', '.join(LABELS)}")
+    if permission not in MAY_ASK:
+        return Decision(None, f"{event.sender.login} may not push here, so that this label asks for nothing")
+    if event.pull_request.state != "open":
+        return Decision(None, "the pull request is not open")
+    if event.pull_request.head.repo is None or event.pull_request.base.repo is None:
+        return Decision(None, "the repository of the pull request is gone")
+    return Decision(LABELS[label], f"{event.sender.login} asked for {label}")
+
+
+def labelled(pull: PullRequest) -> list[Tier]:
+    """Return the tiers that the labels of a pull request ask for, the smallest first."""
+    names = {label.name for label in pull.labels}
+    return [tier for label, tier in LABELS.items() if label in names]
+
+
+def cells_for(tier: Tier, pull: PullRequest, machines: Mapping[str, Machine], subject: Subject) -> list[Cell]:
+    """Return the jobs that measure a pull request: its commit against that of its base.
+
+    Raises:
+        ValueError: a side without a repository.
+    """
+    base, head = (DEFAULT_RFDETR,) * 2 if subject == "suite" else (_install(pull.base), _install(pull.head))
+    return cells_of(machines, tier, base, head)
+
+
+def _install(side: Ref) -> str:
+    if side.repo is None:
+        msg = "a side of the pull request has no repository any more"
+        raise ValueError(msg)
+    return f"git+https://github.com/{side.repo.full_name}.git@{side.sha}"

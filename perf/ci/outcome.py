@@ -1,0 +1,166 @@
+"""Outcomes: what one job left behind -> verdicts. Whatever is wrong with it is a verdict too, and never a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from perf.case import Lane
+from perf.ci.artifacts import JOB, admit
+from perf.ci.machines import Cell
+from perf.compare import BASE, HEAD
+from perf.expected import FILE_NAME, cases_not_run, expected_cases
+from perf.judge import Options, judge
+from perf.record import Record, explain, parse_json, read_records
+from perf.record_files import take
+from perf.report.section import Section
+from perf.run_order import MANIFEST
+from perf.suites import suite
+from perf.verdicts import CaseVerdict, SignalVerdict, Verdict
+
+# Stands for a case where the answer is about the job.
+WHOLE_JOB = "(job)"
+# Conclusions of a job by which its runs may be incomplete, whatever they say.
+ENDED = {"cancelled": "was cancelled", "timed_out": "was ended for its time", "startup_failure": "did not start"}
+UNSETTLED = (None, "success", "failure")
+
+
+class Job(BaseModel):
+    """What a job says of itself: the devices that it found, and what is wrong with them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    devices: list[str]
+    problem: str = ""
+
+
+def job_verdict(cell: Cell, verdict: Verdict, message: str) -> CaseVerdict:
+    """Return a verdict about a whole job."""
+    row = SignalVerdict(case_id=WHOLE_JOB, signal=cell.id, kind="info", verdict=verdict, message=message)
+    device = cell.devices[0].rstrip("*").rstrip("-")
+    return CaseVerdict(case_id=WHOLE_JOB, verdict=verdict, runs=0, device=device, torch_minor=cell.torch, signals=[row])
+
+
+def judge_cell(cell: Cell, folder: Path, baselines: Path, conclusion: str | None = None, problem: str = "") -> Section:
+    """Return the verdicts on what the job of ``cell`` left in ``folder``, judged anew.
+
+    ``conclusion`` is how GitHub says that the job ended, and ``problem`` what came between its artifact and here.
+    """
+    found = [job_verdict(cell, "failed", problem)] if problem else []
+    head: list[Record] = []
+    base: list[Record] = []
+    if conclusion in ENDED:
+        found.append(job_verdict(cell, "failed", f"the job {ENDED[conclusion]}: what it left is not all"))
+    elif conclusion not in UNSETTLED:
+        found.append(job_verdict(cell, "failed", f"the job was not run to its end: GitHub calls it {conclusion!r}"))
+    if not problem:
+        try:
+            cases, head, base = _judged(cell, folder, baselines)
+            found += cases
+        except Exception as error:  # whoever wrote these files must not keep the verdict from being told
+            what = str(error) if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {error}"
+            found.append(job_verdict(cell, "failed", f"cannot be judged: {_relative(what, folder)}"))
+    return Section(cell.id, found, head, base)
+
+
+def _relative(text: str, folder: Path) -> str:
+    return text.replace(f"{folder.resolve()}/", "").replace(f"{folder}/", "")
+
+
+def _judged(cell: Cell, folder: Path, baselines: Path) -> tuple[list[CaseVerdict], list[Record], list[Record]]:
+    if not folder.is_dir():
+        return [job_verdict(cell, "failed", "the job left no artifact")], [], []
+    admit(folder)
+    cases = _said(cell, folder)
+    head: list[Record] = []
+    base: list[Record] = []
+    sessions = sorted(path.parent for path in folder.rglob(MANIFEST))
+    for session in sessions:
+        cases += _interleaved(cell, session, baselines)
+        head += _records(session / HEAD)
+        base += _records(session / BASE)
+    for session in _others(folder, sessions):
+        records = list(take(session).values())
+        cases += _alone(session, records, baselines)
+        head += records
+    cases += [*_lacking(cell, folder, sessions), *_elsewhere(cell, [*head, *base])]
+    return cases or [job_verdict(cell, "failed", "the job left no record")], head, base
+
+
+def _records(folder: Path) -> list[Record]:
+    return read_records(folder) if any(folder.rglob("*.record.json")) else []
+
+
+def _said(cell: Cell, folder: Path) -> list[CaseVerdict]:
+    """Return what the job says is wrong with its machine."""
+    path = folder / JOB
+    if not path.exists():
+        return []
+    try:
+        job = Job.model_validate(parse_json(path.read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise ValueError(explain(path, error)) from error
+    return [job_verdict(cell, "incompatible", job.problem)] if job.problem else []
+
+
+def _interleaved(cell: Cell, session: Path, baselines: Path) -> list[CaseVerdict]:
+    """Return the verdicts of an A/B session, if it is the one that was asked for."""
+    from perf.ab import judge_again
+    from perf.experiment import recorded
+
+    experiment = recorded(session, baselines)
+    manifest = experiment.manifest
+    asked = {"base": (cell.base, manifest.base.told), "head": (cell.head, manifest.head.told)}
+    wrong = [f"{name} {told}, asked for was {what}" for name, (what, told) in asked.items() if what != told]
+    left_out = [kind for kind in cell.gate.split(",") if kind not in manifest.gate]
+    wrong += [f"nothing gates {', '.join(left_out)}"] if left_out else []
+    cases = [case.id for case in suite(cell.suite, _lane(cell)) if case.id not in manifest.cases] if cell.suite else []
+    wrong += [f"without {', '.join(cases)}"] if cases else []
+    found = [job_verdict(cell, "failed", f"measured was {'; '.join(wrong)}")] if wrong else []
+    return [*found, *judge_again(experiment).cases]
+
+
+def _lane(cell: Cell) -> Lane:
+    return "cpu" if cell.takes("cpu") else "gpu"
+
+
+def _others(folder: Path, sessions: Sequence[Path]) -> list[Path]:
+    """Return the folders of the sessions that are no A/B sessions."""
+    names = {path.parent for path in folder.rglob(FILE_NAME)}
+    loose = {path.parent for path in folder.rglob("*.record.json")}
+    within = [*sessions, *names]
+    # A record beside no session file, as an interrupted session leaves it, lies in a folder of its case.
+    names |= {path.parent for path in loose if not any(path.is_relative_to(session) for session in within)}
+    return sorted(path for path in names if not any(path.is_relative_to(session) for session in sessions))
+
+
+def _alone(session: Path, records: Sequence[Record], baselines: Path) -> list[CaseVerdict]:
+    expected = expected_cases(session, records, baselines)
+    not_run = cases_not_run(session, records)
+    options = Options(records_path=session)
+    return judge(records, baselines, expected=expected, not_run=not_run, options=options).cases
+
+
+def _lacking(cell: Cell, folder: Path, sessions: Sequence[Path]) -> list[CaseVerdict]:
+    """Return a verdict for each part of the job that left nothing: a session that was not even begun."""
+    found = []
+    if cell.base and not sessions:
+        message = f"base was not held against head: there is no {MANIFEST}"
+        found.append(job_verdict(cell, "failed", message))
+    there = {path.parent.name for path in folder.rglob("*.record.json")}
+    missing = [case.id for case in suite(cell.also, _lane(cell)) if case.id not in there] if cell.also else []
+    if missing:
+        found.append(job_verdict(cell, "failed", f"the head alone: no record of {', '.join(missing)}"))
+    return found
+
+
+def _elsewhere(cell: Cell, records: Sequence[Record]) -> list[CaseVerdict]:
+    """Return a verdict where records are of another device or torch than the job's label promises."""
+    places = {(record.environment.device, record.environment.torch_minor) for record in records}
+    wrong = sorted((device, minor) for device, minor in places if not cell.takes(device) or minor != cell.torch)
+    told = [f"{device} with torch {minor}" for device, minor in wrong]
+    promised = f"{' or '.join(cell.devices)} with torch {cell.torch}"
+    message = f"measured on {', '.join(told)}, and the label {cell.machine} promises {promised}"
+    return [job_verdict(cell, "incompatible", message)] if told else []

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perf.ci.events import LabelEvent, PullRequest, RunEvent, cells_for, decide, labelled, read_event
+from perf.ci.machines import FULL, QUICK, Machine, chosen, read_machines
+from perf.matrix import DEFAULT_RFDETR
+
+SHA, OTHER = "a" * 40, "b" * 40
+
+
+def a_pull(**changes: Any) -> dict[str, Any]:
+    head = {"sha": SHA, "repo": {"full_name": "someone/rf-detr"}}
+    base = {"sha": OTHER, "repo": {"full_name": "owner/rf-detr"}}
+    return {"number": 7, "state": "open", "head": head, "base": base, "labels": [], "title": "ignored"} | changes
+
+
+def an_event(label: str | None = "perf:quick", action: str = "labeled", **changes: Any) -> LabelEvent:
+    told: dict[str, Any] = {"action": action, "sender": {"login": "ada"}, "pull_request": a_pull(**changes)}
+    return LabelEvent.model_validate(told | ({"label": {"name": label}} if label else {}))
+
+
+GONE = {"sha": SHA, "repo": None}
+
+
+@pytest.mark.parametrize(
+    ("event", "permission", "tier", "why"),
+    [
+        (an_event(), "write", QUICK, "ada asked for perf:quick"),
+        (an_event(), "admin", QUICK, "ada asked for perf:quick"),
+        (an_event("perf:full"), "write", FULL, "ada asked for perf:full"),
+        (an_event(), "read", None, "ada may not push here"),
+        (an_event(), "none", None, "ada may not push here"),
+        (an_event(), "", None, "ada may not push here"),
+        (an_event(), "triage", None, "ada may not push here"),
+        (an_event("perf:everything"), "admin", None, "the label asks for nothing"),
+        (an_event("PERF:QUICK"), "admin", None, "the label asks for nothing"),
+        (an_event("bug"), "admin", None, "the label asks for nothing"),
+        (an_event(None), "admin", None, "the label asks for nothing"),
+        (an_event(action="synchronize"), "admin", None, "nothing is measured on 'synchronize'"),
+        (an_event(action="opened"), "admin", None, "nothing is measured on 'opened'"),
+        (an_event(action="unlabeled"), "admin", None, "nothing is measured on 'unlabeled'"),
+        (an_event(state="closed"), "admin", None, "not open"),
+        (an_event(head=GONE), "admin", None, "is gone"),
+    ],
+)
+def test_who_may_have_what_measured(event: LabelEvent, permission: str, tier: object, why: str) -> None:
+    decision = decide(event, permission)
+    assert decision.tier is tier
+    assert why in decision.why
+
+
+def test_a_job_for_each_machine_and_torch_minor_measures_exactly_the_two_commits() -> None:
+    machines = {
+        "h200": Machine.model_validate({"runs-on": ["gpu"], "devices": ["nvidia-h200*"], "torch": ["2.11", "2.14"]})
+    }
+    cells = cells_for(QUICK, an_event().pull_request, machines, "rfdetr")
+    assert [cell.id for cell in cells] == ["h200-torch-2.11-quick", "h200-torch-2.14-quick"]
+    assert cells[0].head == f"git+https://github.com/someone/rf-detr.git@{SHA}"
+    assert cells[0].base == f"git+https://github.com/owner/rf-detr.git@{OTHER}"
+    assert (cells[0].suite, cells[0].also, cells[0].pairs) == ("quick", "collapse", 3)
+    assert "wall" not in cells[0].gate.split(",")
+    assert (cells[0].takes("nvidia-h200"), cells[0].takes("nvidia-l4")) == (True, False)
+
+
+def test_a_change_of_the_suite_is_held_against_equals() -> None:
+    [cell] = cells_for(FULL, an_event().pull_request, chosen(read_machines(), "h200"), "suite")
+    assert cell.base == cell.head == DEFAULT_RFDETR
+    assert "wall" in cell.gate.split(",")
+
+
+def test_the_labels_of_a_pull_request_ask_for_their_tiers() -> None:
+    asked = [{"name": name} for name in ("bug", "perf:full", "perf:quick")]
+    assert labelled(PullRequest.model_validate(a_pull(labels=asked))) == [QUICK, FULL]
+    assert labelled(PullRequest.model_validate(a_pull())) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"head": {"sha": "main; rm -rf ~", "repo": {"full_name": "a/b"}}},
+        {"head": {"sha": SHA, "repo": {"full_name": "a/b.git@x#egg=y"}}},
+        {"number": 0},
+        {"number": "7; x"},
+    ],
+)
+def test_an_event_that_is_none_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    path = tmp_path / "event.json"
+    told = {"action": "labeled", "sender": {"login": "ada"}, "pull_request": a_pull(**changes)}
+    path.write_text(json.dumps(told), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"event\.json: pull_request"):
+        read_event(path, LabelEvent)
+
+
+def test_a_run_without_a_repository_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "event.json"
+    run = {"id": 3, "event": "pull_request", "head_sha": SHA, "head_branch": None, "head_repository": None}
+    path.write_text(json.dumps({"action": "completed", "workflow_run": run}), encoding="utf-8")
+    assert read_event(path, RunEvent).workflow_run.id == 3
+    with pytest.raises(ValueError, match="gone"):
+        read_event(tmp_path / "gone.json", RunEvent)

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from recorded import a_cell, baselines, unpacked
+
+from perf.ci.machines import Cell
+from perf.ci.outcome import WHOLE_JOB, judge_cell
+from perf.report.comment import comment, headline
+from perf.report.section import Section, rows_of
+from perf.verdicts import EXIT_CODES, exit_code, worst
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return unpacked(tmp_path)
+
+
+def judged(folder: Path, cell: Cell | None = None, conclusion: str | None = "failure", problem: str = "") -> Section:
+    return judge_cell(cell or a_cell(), folder, baselines(), conclusion, problem)
+
+
+def about_the_job(section: Section) -> list[tuple[str, str]]:
+    return [(case.verdict, case.signals[0].message) for case in section.cases if case.case_id == WHOLE_JOB]
+
+
+def test_the_recorded_job_is_judged_anew_from_its_records(folder: Path) -> None:
+    section = judged(folder)
+    assert {case.case_id: case.verdict for case in section.cases} == {
+        "nano-cpu-b2": "pass",
+        "nano-cpu-b2-compile-eager": "regressed",
+        "seg-nano-cpu-b2-compile-eager": "regressed",
+        "nano-cpu-b4-w0-convergence": "pass",
+    }
+    assert headline([section]).startswith("6 of 31 signals regressed on CPU, torch 2.14: ")
+    assert "+2 graph breaks at tests/e2e/patches/extra_graph_break.py:12 and 1 more line" in headline([section])
+    assert len(section.head) == 4
+    assert len(section.base) == 3
+
+
+def first(folder: Path, pattern: str) -> Path:
+    return sorted(folder.rglob(pattern))[0]
+
+
+def truncate(folder: Path) -> None:
+    path = first(folder, "head/*/run-0.record.json")
+    path.write_bytes(path.read_bytes()[:3_000])
+
+
+def other_schema(folder: Path) -> None:
+    path = first(folder, "head/*/run-0.record.json")
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"schema_version": 2}), encoding="utf-8")
+
+
+def huge(folder: Path) -> None:
+    os.truncate(first(folder, "head/*/run-0.record.json"), 10**9)
+
+
+def linked(folder: Path) -> None:
+    path = first(folder, "head/*/run-0.record.json")
+    path.unlink()
+    path.symlink_to("/etc/passwd")
+
+
+def without_manifest(folder: Path) -> None:
+    first(folder, "ab.json").unlink()
+
+
+def broken_manifest(folder: Path) -> None:
+    first(folder, "ab.json").write_text('{"cases": ["../../etc"]}', encoding="utf-8")
+
+
+def strange_manifest(folder: Path) -> None:
+    path = first(folder, "ab.json")
+    told = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(told | {"cases": ["../../etc"]}), encoding="utf-8")
+
+
+def ungated(folder: Path) -> None:
+    path = first(folder, "ab.json")
+    told = json.loads(path.read_text(encoding="utf-8"))
+    told["gate"], told["cases"] = ["device"], ["nano-cpu-b2"]
+    path.write_text(json.dumps(told), encoding="utf-8")
+
+
+def without_collapse(folder: Path) -> None:
+    shutil.rmtree(folder / "collapse")
+
+
+def without_head(folder: Path) -> None:
+    shutil.rmtree(first(folder, "head"))
+
+
+def emptied(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+def other_device(folder: Path) -> None:
+    for path in folder.rglob("*.record.json"):
+        path.write_text(path.read_text(encoding="utf-8").replace('"device": "cpu"', '"device": "nvidia-l4"', 1))
+
+
+def says_other_device(folder: Path) -> None:
+    (folder / "job.json").write_text('{"devices": ["nvidia-l4"], "problem": "the runner has nvidia-l4"}')
+
+
+def odd_job(folder: Path) -> None:
+    (folder / "job.json").write_text('{"devices": "@all"}', encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "verdict", "why"),
+    [
+        (shutil.rmtree, "failed", "the job left no artifact"),
+        (emptied, "failed", "base was not held against head"),
+        (
+            truncate,
+            "failed",
+            "cannot be judged: ab-20261130T072822Z-21709/head/nano-cpu-b2/run-0.record.json: not whole",
+        ),
+        (other_schema, "failed", "schema_version 2, and this rfdetr-perf reads 1"),
+        (huge, "failed", "run-0.record.json: 1000000000 bytes"),
+        (linked, "failed", "run-0.record.json: a link"),
+        (without_manifest, "failed", "base was not held against head: there is no ab.json"),
+        (broken_manifest, "failed", "ab.json: base: Field required"),
+        (strange_manifest, "failed", "unknown case '../../etc'"),
+        (ungated, "failed", "nothing gates count-strict, count-volume, quality; without nano-cpu-b2-compile-eager"),
+        (without_collapse, "failed", "the head alone: no record of nano-cpu-b4-w0-convergence"),
+        (without_head, "failed", ""),
+        (other_device, "incompatible", "measured on nvidia-l4 with torch 2.14, and the label cpu promises cpu with"),
+        (says_other_device, "incompatible", "the runner has nvidia-l4"),
+        (odd_job, "failed", "job.json: devices"),
+    ],
+)
+def test_whatever_is_wrong_is_a_verdict_in_the_comment_and_never_green(
+    folder: Path, spoil: Callable[[Path], None], verdict: str, why: str
+) -> None:
+    spoil(folder)
+    section = judged(folder)
+    if why:
+        [*found] = [message for told, message in about_the_job(section) if told == verdict]
+        assert any(why in message for message in found), about_the_job(section)
+    code = exit_code(worst(row.verdict for _, _, row in rows_of([section])))
+    assert code in (1, 3)
+    assert EXIT_CODES[section.cases[0].verdict] != 0 or code == 1
+    text = comment([section])
+    assert verdict in text
+    assert why.replace("'", "") in text.replace("'", "")
+
+
+@pytest.mark.parametrize(
+    ("conclusion", "why"),
+    [
+        ("cancelled", "the job was cancelled: what it left is not all"),
+        ("timed_out", "the job was ended for its time"),
+        ("startup_failure", "the job did not start"),
+        ("skipped", "GitHub calls it 'skipped'"),
+        ("neutral\n@all", "GitHub calls it 'neutral"),
+    ],
+)
+def test_a_job_that_did_not_run_to_its_end_is_never_green(folder: Path, conclusion: str, why: str) -> None:
+    section = judged(folder, conclusion=conclusion)
+    assert why in about_the_job(section)[0][1]
+    assert about_the_job(section)[0][0] == "failed"
+    # What it left is judged all the same.
+    assert len(section.cases) == 5
+
+
+def test_a_job_that_passed_is_green(folder: Path) -> None:
+    for patch in folder.glob("ab-*"):
+        shutil.rmtree(patch / "head")
+        shutil.copytree(patch / "base", patch / "head")
+        for path in (patch / "head").rglob("*.record.json"):
+            path.write_text(path.read_text(encoding="utf-8").replace("/base", "/head"), encoding="utf-8")
+    section = judged(folder, conclusion="success")
+    assert {case.verdict for case in section.cases} == {"pass"}
+    assert "signals pass on CPU, torch 2.14" in headline([section])
+
+
+def test_what_came_between_is_told_and_nothing_is_read(folder: Path) -> None:
+    section = judged(folder, problem="its artifact has expired")
+    assert about_the_job(section) == [("failed", "its artifact has expired")]
+    assert section.head == []
+
+
+def test_the_records_of_another_machine_do_not_stand_for_this_one(folder: Path) -> None:
+    section = judged(folder, a_cell("h200"))
+    told = about_the_job(section)
+    assert (
+        "incompatible",
+        "measured on cpu with torch 2.14, and the label h200 promises nvidia-h200* with torch 2.11",
+    ) in told
+    assert any("no record of nano-b16-convergence" in message for _, message in told)
+
+
+def test_other_commits_than_those_asked_for_are_said(folder: Path) -> None:
+    cell = a_cell().model_copy(update={"head": "git+https://github.com/someone/rf-detr.git@abc"})
+    assert any("head 1.11.2, asked for was git+https" in message for _, message in about_the_job(judged(folder, cell)))
+
+
+def test_an_error_of_our_own_is_a_verdict_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        msg = "float division by zero"
+        raise ZeroDivisionError(msg)
+
+    monkeypatch.setattr("perf.ci.outcome._interleaved", fails)
+    assert about_the_job(judged(folder)) == [("failed", "cannot be judged: ZeroDivisionError: float division by zero")]
