@@ -16,15 +16,15 @@ Backend = Literal["inductor", "aot_eager", "eager"]
 MultiScale = Literal["off", "per-batch", "per-sample"]
 Dynamic = Literal["rfdetr", "on", "off", "auto"]
 Mode = Literal["default", "reduce-overhead", "max-autotune-no-cudagraphs"]
-Measure = Literal["step", "epoch", "parity", "convergence"]
+Measure = Literal["step", "epoch", "parity", "convergence", "fit"]
 Strategy = Literal["auto", "ddp"]
 OptimizeDdp = Literal["torch", "on", "off", "python-reducer"]
 Augmentation = Literal["cpu", "gpu"]
 SHAPES = "shapes"
 
 
-NEED_DATA = ("epoch", "convergence")
-NEED_MEASURE = ("measure", "steps", "augmentation", "data")
+NEED_DATA = ("epoch", "convergence", "fit")
+NEED_MEASURE = ("measure", "steps", "augmentation", "data", "accumulate")
 NEED_COMPILE = ("backend", "dynamic", "mode", "suppress_errors", "capture_scalars", "optimize_ddp")
 
 
@@ -33,9 +33,11 @@ class Case(BaseModel):
 
     ``lane="cpu"`` means the reduced model sizes of :mod:`perf.rfdetr_api`, run on a CPU.
     ``measure`` is what a run does: time and count the step on a fixed batch, go through one epoch of the generated
-    data set (:mod:`perf.shapes`), hold the compiled step against the eager one, or train from random weights and score
-    what that learned: for ``steps`` (None: those of its :mod:`perf.recipe`) on ``data``, the generated set or one of a
-    user's, by the name of its folder. ``augmentation`` is rfdetr's backend, which needs a data set.
+    data set (:mod:`perf.shapes`), hold the compiled step against the eager one, train from random weights and score
+    what that learned, or say where the time of the training loop goes (``fit``). The last two are on ``data``, the
+    generated set or one of a user's, by the name of its folder, for ``steps`` optimizer updates; None: those of its
+    :mod:`perf.recipe`, or as many as :mod:`perf.probes.fit` needs. ``accumulate`` batches make an update of a fit.
+    ``augmentation`` is rfdetr's backend, which needs a data set.
 
     The rest needs ``compile``. ``backend``: rfdetr itself always asks for Inductor. ``dynamic`` (``auto`` is None to
     ``torch.compile``) and ``mode`` replace what rfdetr passes; ``suppress_errors`` and ``capture_scalars`` set the
@@ -73,6 +75,7 @@ class Case(BaseModel):
     steps: int | None = Field(default=None, ge=2)
     augmentation: Augmentation = "cpu"
     data: str = Field(default=SHAPES, pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
+    accumulate: int = Field(default=1, ge=1)
 
     @model_validator(mode="after")
     def _only_with_compile(self) -> Case:
@@ -108,13 +111,23 @@ class Case(BaseModel):
     def _of_a_training(self) -> Case:
         """Refuse what only a training has, or what it cannot have."""
         if self.augmentation != "cpu" and self.measure not in NEED_DATA:
-            msg = f"augmentation={self.augmentation!r} needs a data set: measure an epoch or convergence"
+            msg = f"augmentation={self.augmentation!r} needs a data set: measure an epoch, a fit or convergence"
             raise ValueError(msg)
-        if (self.steps is not None or self.data != SHAPES) and self.measure != "convergence":
+        if (self.steps is not None or self.data != SHAPES) and not self.takes_data:
             msg = f"steps and data are of a training: measure={self.measure!r} has neither"
             raise ValueError(msg)
+        if self.accumulate != 1 and self.measure != "fit":
+            msg = f"accumulate is of a fit: measure={self.measure!r} makes every batch an update"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _in_one_process(self) -> Case:
         if self.trains and self.distributed:
             msg = f"{self.id}: a training is scored in one process, since each rank scores its own images only"
+            raise ValueError(msg)
+        if self.measure == "fit" and self.distributed:
+            msg = f"{self.id}: a fit is of one process; measure several by their step or epoch (docs/clusters.md)"
             raise ValueError(msg)
         return self
 
@@ -132,6 +145,11 @@ class Case(BaseModel):
     def trains(self) -> bool:
         """Whether a run is a whole training, whose seed is the run's index."""
         return self.measure == "convergence"
+
+    @property
+    def takes_data(self) -> bool:
+        """Whether the data set that it trains on may be a user's."""
+        return self.measure in ("convergence", "fit")
 
     @property
     def eager(self) -> Case:
@@ -165,6 +183,7 @@ class Case(BaseModel):
             "" if self.measure == "step" else self.measure,
             "" if self.steps is None else f"s{self.steps}",
             "" if self.augmentation == "cpu" else "gpu-aug",
+            "" if self.accumulate == 1 else f"accumulate{self.accumulate}",
             "" if self.data == SHAPES else f"on-{self.data}",
         ]
         return "-".join(part for part in parts if part)
@@ -181,8 +200,9 @@ _ID = re.compile(
     r"(?:-suppress-(?P<suppress_errors>on|off))?(?:-scalars-(?P<capture_scalars>on|off))?(?P<cuda_graphs>-graphs)?"
     r"(?:-(?P<multi_scale>per-batch|per-sample))?(?P<unexpanded>-unexpanded)?(?P<nonsquare>-nonsquare)?"
     r"(?P<padded>-padded)?(?:-w(?P<workers>\d+))?(?:-x(?P<devices>\d+))?(?:-nodes(?P<nodes>\d+))?(?:-(?P<strategy>ddp))?"
-    r"(?:-optimize-ddp-(?P<optimize_ddp>on|off|python-reducer))?(?:-(?P<measure>epoch|parity|convergence))?"
-    r"(?:-s(?P<steps>\d+))?(?:-(?P<augmentation>gpu)-aug)?(?:-on-(?P<data>[a-z0-9]+(?:-[a-z0-9]+)*))?"
+    r"(?:-optimize-ddp-(?P<optimize_ddp>on|off|python-reducer))?(?:-(?P<measure>epoch|parity|convergence|fit))?"
+    r"(?:-s(?P<steps>\d+))?(?:-(?P<augmentation>gpu)-aug)?(?:-accumulate(?P<accumulate>\d+))?"
+    r"(?:-on-(?P<data>[a-z0-9]+(?:-[a-z0-9]+)*))?"
 )
 
 

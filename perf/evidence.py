@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import gzip
 import importlib
 import json
 import logging
@@ -35,9 +36,14 @@ KEEP_VARIABLE = "RFDETR_PERF_KEEP_TRACE"
 # Of a training: every loss and score, what rfdetr itself logged, and a picture of both.
 CURVE, METRICS, PLOT = ".curve.json", ".metrics.csv", ".curve.svg"
 
+# Of a fit: the profiler's own trace of it, which chrome://tracing and Perfetto open.
+PROFILE = ".profile.json.gz"
+# A few updates take some MB; what is larger is dropped, and noted.
+MOST_PROFILE_BYTES = 32 * 2**20
+
 ARTIFACTS = ("recompiles", "recompiles_verbose", "graph_breaks")
 
-_SUFFIXES = (".explain.txt", ".recompiles.log", ".trace", CURVE, METRICS, PLOT)
+_SUFFIXES = (".explain.txt", ".recompiles.log", ".trace", CURVE, METRICS, PLOT, PROFILE)
 _NO_TRACE = "There is no structured trace, so operations and guards are not told and the op count is not 0.\n"
 
 
@@ -72,6 +78,18 @@ def left_behind(stem: Path) -> list[str]:
     """Return the names of the evidence that exists, relative to the record: a run that was killed told of none."""
     found = (stem.with_suffix(suffix) for suffix in _SUFFIXES)
     return [f"{path.name}/" if path.is_dir() else path.name for path in found if path.exists()]
+
+
+def keep_profile(stem: Path, trace: Path) -> list[str]:
+    """Keep a profiler's ``trace`` beside the record, compressed; return why not, in a line, where it is too large."""
+    target = stem.with_suffix(PROFILE)
+    target.unlink(missing_ok=True)
+    packed = gzip.compress(trace.read_bytes(), compresslevel=6, mtime=0)
+    if len(packed) > MOST_PROFILE_BYTES:
+        most = MOST_PROFILE_BYTES >> 20
+        return [f"evidence: the profiler's trace is not kept: {len(packed) >> 20} MB compressed, at most {most} are"]
+    target.write_bytes(packed)
+    return []
 
 
 def links(records: Iterable[Record], folder: Path) -> list[str]:

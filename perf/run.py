@@ -26,6 +26,7 @@ from perf.probes.convergence import Curve, converge, keep
 from perf.probes.convergence import signals as convergence_signals
 from perf.probes.distributed import Graphs, communication, gather, watching_graphs
 from perf.probes.epoch import run_epoch
+from perf.probes.fit import FIT_PLANS, Fit
 from perf.probes.memory import peak_memory
 from perf.probes.parity import ADAPTATION, FULL_FLOAT32, parity
 from perf.probes.parts import Tally
@@ -37,6 +38,7 @@ from perf.progress import Progress
 from perf.recipe import recipe_of, write_data
 from perf.record import PATCHED, TIMED, Record, Signal, write_record
 from perf.rfdetr_api import Built, Sample, Stepper, build, fit, steered, task_of, validate
+from perf.rfdetr_fit import build_fit, write_fit_data
 from perf.rfdetr_train import build_training
 from perf.run_order import MINOR_VARIABLE, Order
 from perf.shapes import ShapesSpec, write_shapes
@@ -119,9 +121,9 @@ class Run:
                 _import_patch(self.order.patch)
                 adaptations.append(f"patched by {self.order.patch.name}")
             compilation.reset()
-            if case.trains:
+            if case.takes_data:
                 self.record.adaptations = adaptations
-                self._train(Path(scratch))
+                (self._train if case.trains else self._fit)(Path(scratch))
                 return
             built = build(case, Path(scratch))
             self.record.adaptations = [*adaptations, *built.adaptations]
@@ -193,6 +195,25 @@ class Run:
             self.record.notes += keep(curve, scratch / "out", stem)
             self.record.evidence = left_behind(stem)
         self._add(convergence_signals(curve))
+        self._add([one for one in compilation.signals(self.model) if case.compile and one.name in PROOF])
+
+    def _fit(self, scratch: Path) -> None:
+        """Fit as users do, over a real loader; what one pass could not measure is a note, and the others stay."""
+        case, plan = self.order.case, FIT_PLANS[self.order.case.lane]
+        updates = case.steps or plan.updates
+        data = read_data_set(self.order.data or write_fit_data(scratch / "data", case, updates))
+        self.record.environment.workload = f"{case.data} {data.digest[:12]}"
+        built = build_fit(case, data, scratch / "out", updates, plan.val_batches)
+        self.record.adaptations += built.adaptations
+        self.model = built.module.model
+        self.record.warmup_steps = 2 + plan.warmup  # the first, and that of the first validation
+        probe = Fit(built, plan, self.order.stem, self.progress)
+        try:
+            probe.run(data)
+        finally:
+            self.record.notes += probe.notes
+            self.record.evidence = left_behind(self.order.stem)
+            self._add([one for one in probe.signals if one.kind not in TIMED or not self.order.untimed])
         self._add([one for one in compilation.signals(self.model) if case.compile and one.name in PROOF])
 
     def _validate(self, built: Built, samples: list[Sample]) -> None:

@@ -101,10 +101,10 @@ def on_data(cases: Sequence[Case], data: Path | None) -> tuple[Case, ...]:
     if wrong:
         msg = f"case {wrong[0].id!r} trains on {wrong[0].data!r}: give the folder of that name with --data"
         raise ValueError(msg)
-    if data and not any(case.trains for case in cases):
-        msg = f"--data {data}: none of these cases trains: add --suite convergence"
+    if data and not any(case.takes_data for case in cases):
+        msg = f"--data {data}: none of these cases trains: add --suite convergence or fit"
         raise ValueError(msg)
-    return tuple(case.model_copy(update={"data": name}) if case.trains else case for case in cases)
+    return tuple(case.model_copy(update={"data": name}) if case.takes_data else case for case in cases)
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Session:
             patch=self.patch,
             untimed=self.untimed,
             cold=self.cold,
-            data=self.data if case.trains else None,
+            data=self.data if case.takes_data else None,
         )
 
     def check_resumed(self) -> None:

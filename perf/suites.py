@@ -97,6 +97,11 @@ def _convergence(lane: Lane) -> list[Case]:
     return [base, _with(base, compile=True)]
 
 
+def _fit(lane: Lane) -> list[Case]:
+    """The real training loop over a real loader, eager and compiled: where its time goes."""
+    return [_with(case, measure="fit") for case in (_base(lane), _compiled(lane))]
+
+
 DEFAULT_SUITE = "main"
 _MAKERS: dict[str, Callable[[Lane], list[Case]]] = {
     DEFAULT_SUITE: _main,
@@ -107,6 +112,7 @@ _MAKERS: dict[str, Callable[[Lane], list[Case]]] = {
     "parity": _parity,
     "distributed": _distributed,
     "convergence": _convergence,
+    "fit": _fit,
 }
 SUITES = tuple(_MAKERS)
 LANES: tuple[Lane, ...] = ("gpu", "cpu")

@@ -16,9 +16,9 @@ from perf.record import Part, Signal
 from perf.rfdetr_api import Stepper
 
 # The runtime calls that make the host wait for the device.
-_SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize")
+SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cuStreamSynchronize")
 
-_NO_LINE = "(no line of rfdetr's or the user's)"
+NO_LINE = "(no line of rfdetr's or the user's)"
 
 
 def gpu_signals(steps: list[list[Event]], sync_lines: Tally) -> list[Signal]:
@@ -69,7 +69,7 @@ def _is_copy(event: Event) -> bool:
 
 
 def _is_sync(event: Event) -> bool:
-    return event.category in ("cuda_runtime", "cuda_driver") and event.name.startswith(_SYNCS)
+    return event.category in ("cuda_runtime", "cuda_driver") and event.name.startswith(SYNCS)
 
 
 def _count(name: str, kind: Any, unit: str, steps: list[list[Event]], wanted: Any) -> Signal:
@@ -116,7 +116,7 @@ def sync_lines(stepper: Stepper) -> Tally:
     def note(message: Any, *_: Any, **__: Any) -> None:
         if "synchroniz" in str(message):
             frame = next(user_frames(sys._getframe(1)), None)
-            tally.add(f"{phase.name} {function_of(frame) if frame else _NO_LINE}", line_of(frame) if frame else None)
+            tally.add(f"{phase.name} {function_of(frame) if frame else NO_LINE}", line_of(frame) if frame else None)
 
     batch = stepper.prepare()
     stepper.synchronize()

@@ -13,11 +13,11 @@ from typing import Any
 from perf.probes.phases import OTHER, phase_hooks
 from perf.rfdetr_api import Stepper
 
-_MARK = "perf-phase:"
-_LAUNCHES = ("cuda_runtime", "cuda_driver")
+MARK = "perf-phase:"
+LAUNCHES = ("cuda_runtime", "cuda_driver")
 KERNEL = "kernel"
 OP = "cpu_op"
-_ON_GPU = (KERNEL, "gpu_memcpy", "gpu_memset")
+ON_GPU = (KERNEL, "gpu_memcpy", "gpu_memset")
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def capture(stepper: Stepper) -> list[Event]:
     from torch.profiler import record_function
 
     def enter(phase: str) -> None:
-        with record_function(_MARK + phase):
+        with record_function(MARK + phase):
             pass
 
     batch = stepper.prepare()
@@ -73,7 +73,12 @@ def export(profiler: Any) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
-        events: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+        return read_trace(path)
+
+
+def read_trace(path: Path) -> list[dict[str, Any]]:
+    """Return the events of the Chrome trace at ``path`` that have a duration."""
+    events: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
     return [event for event in events if event.get("ph") == "X"]
 
 
@@ -83,23 +88,24 @@ def parse(raw: Iterable[dict[str, Any]]) -> list[Event]:
     A GPU event belongs to the phase in which the host launched it, found by CUPTI's correlation id.
     """
     raw = list(raw)
-    marks = sorted((e["ts"], e["name"].removeprefix(_MARK)) for e in raw if e["name"].startswith(_MARK))
-    launched = {_correlation(e): e["ts"] for e in raw if e.get("cat") in _LAUNCHES and _correlation(e) is not None}
+    marks = sorted((e["ts"], e["name"].removeprefix(MARK)) for e in raw if e["name"].startswith(MARK))
+    launched = {correlation(e): e["ts"] for e in raw if e.get("cat") in LAUNCHES and correlation(e) is not None}
     events = []
     for event in raw:
-        on_gpu = event.get("cat") in _ON_GPU
-        time = launched.get(_correlation(event), event["ts"]) if on_gpu else event["ts"]
-        phase = _phase_at(marks, time)
-        if phase is not None and not event["name"].startswith(_MARK):
+        on_gpu = event.get("cat") in ON_GPU
+        time = launched.get(correlation(event), event["ts"]) if on_gpu else event["ts"]
+        phase = phase_at(marks, time)
+        if phase is not None and not event["name"].startswith(MARK):
             events.append(Event(event.get("cat", ""), event["name"], event["ts"], event.get("dur", 0.0), phase))
     return events
 
 
-def _correlation(event: dict[str, Any]) -> Any:
+def correlation(event: dict[str, Any]) -> Any:
+    """Return the number that a GPU event shares with the call that launched it; None where it has none."""
     return event.get("args", {}).get("correlation")
 
 
-def _phase_at(marks: list[tuple[float, str]], time: float) -> str | None:
+def phase_at(marks: list[tuple[float, str]], time: float) -> str | None:
     """Return the phase that runs at ``time``, or None before the first mark and after the last."""
     index = bisect.bisect_right(marks, time, key=lambda mark: mark[0]) - 1
     return None if index < 0 or marks[index][1] == "end" else marks[index][1]
