@@ -16,14 +16,15 @@ Backend = Literal["inductor", "aot_eager", "eager"]
 MultiScale = Literal["off", "per-batch", "per-sample"]
 Dynamic = Literal["rfdetr", "on", "off", "auto"]
 Mode = Literal["default", "reduce-overhead", "max-autotune-no-cudagraphs"]
-Measure = Literal["step", "epoch", "parity", "convergence"]
+Measure = Literal["step", "epoch", "parity", "convergence", "input"]
 Strategy = Literal["auto", "ddp"]
 OptimizeDdp = Literal["torch", "on", "off", "python-reducer"]
 Augmentation = Literal["cpu", "gpu"]
 SHAPES = "shapes"
 
 
-NEED_DATA = ("epoch", "convergence")
+NEED_DATA = ("epoch", "convergence", "input")
+TAKE_DATA = ("convergence", "input")
 NEED_MEASURE = ("measure", "steps", "augmentation", "data")
 NEED_COMPILE = ("backend", "dynamic", "mode", "suppress_errors", "capture_scalars", "optimize_ddp")
 
@@ -33,9 +34,10 @@ class Case(BaseModel):
 
     ``lane="cpu"`` means the reduced model sizes of :mod:`perf.rfdetr_api`, run on a CPU.
     ``measure`` is what a run does: time and count the step on a fixed batch, go through one epoch of the generated
-    data set (:mod:`perf.shapes`), hold the compiled step against the eager one, or train from random weights and score
-    what that learned: for ``steps`` (None: those of its :mod:`perf.recipe`) on ``data``, the generated set or one of a
-    user's, by the name of its folder. ``augmentation`` is rfdetr's backend, which needs a data set.
+    data set (:mod:`perf.shapes`), hold the compiled step against the eager one, train from random weights and score
+    what that learned, for ``steps`` (None: those of its :mod:`perf.recipe`), or read samples as a training would,
+    without one (``input``). The last two do it on ``data``, the generated set or one of a user's, by the name of its
+    folder. ``augmentation`` is rfdetr's backend, which needs a data set.
 
     The rest needs ``compile``. ``backend``: rfdetr itself always asks for Inductor. ``dynamic`` (``auto`` is None to
     ``torch.compile``) and ``mode`` replace what rfdetr passes; ``suppress_errors`` and ``capture_scalars`` set the
@@ -108,13 +110,22 @@ class Case(BaseModel):
     def _of_a_training(self) -> Case:
         """Refuse what only a training has, or what it cannot have."""
         if self.augmentation != "cpu" and self.measure not in NEED_DATA:
-            msg = f"augmentation={self.augmentation!r} needs a data set: measure an epoch or convergence"
+            msg = f"augmentation={self.augmentation!r} needs a data set: measure an epoch, convergence or input"
             raise ValueError(msg)
-        if (self.steps is not None or self.data != SHAPES) and self.measure != "convergence":
-            msg = f"steps and data are of a training: measure={self.measure!r} has neither"
+        if (self.steps is not None and not self.trains) or (self.data != SHAPES and not self.takes_data):
+            msg = f"steps and data are of a training: measure={self.measure!r} has not both"
             raise ValueError(msg)
         if self.trains and self.distributed:
             msg = f"{self.id}: a training is scored in one process, since each rank scores its own images only"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _of_the_input(self) -> Case:
+        """Refuse what changes nothing where no model is built."""
+        changed = self.compile or self.cuda_graphs or self.precision != "auto" or self.distributed
+        if self.measure == "input" and changed:
+            msg = "input is read without a model, in one process: compile, CUDA graphs, precision and ranks change none"
             raise ValueError(msg)
         return self
 
@@ -132,6 +143,11 @@ class Case(BaseModel):
     def trains(self) -> bool:
         """Whether a run is a whole training, whose seed is the run's index."""
         return self.measure == "convergence"
+
+    @property
+    def takes_data(self) -> bool:
+        """Whether a run reads the data set that the user gives."""
+        return self.measure in TAKE_DATA
 
     @property
     def eager(self) -> Case:
@@ -181,7 +197,7 @@ _ID = re.compile(
     r"(?:-suppress-(?P<suppress_errors>on|off))?(?:-scalars-(?P<capture_scalars>on|off))?(?P<cuda_graphs>-graphs)?"
     r"(?:-(?P<multi_scale>per-batch|per-sample))?(?P<unexpanded>-unexpanded)?(?P<nonsquare>-nonsquare)?"
     r"(?P<padded>-padded)?(?:-w(?P<workers>\d+))?(?:-x(?P<devices>\d+))?(?:-nodes(?P<nodes>\d+))?(?:-(?P<strategy>ddp))?"
-    r"(?:-optimize-ddp-(?P<optimize_ddp>on|off|python-reducer))?(?:-(?P<measure>epoch|parity|convergence))?"
+    r"(?:-optimize-ddp-(?P<optimize_ddp>on|off|python-reducer))?(?:-(?P<measure>epoch|parity|convergence|input))?"
     r"(?:-s(?P<steps>\d+))?(?:-(?P<augmentation>gpu)-aug)?(?:-on-(?P<data>[a-z0-9]+(?:-[a-z0-9]+)*))?"
 )
 

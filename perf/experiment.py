@@ -88,7 +88,7 @@ class Experiment(NamedTuple):
             folder=self.folder / side,
             patch=what.patch,
             python=what.python,
-            data=self.manifest.data if case.trains else None,
+            data=self.manifest.data if case.takes_data else None,
         )
 
     def case_of(self, side: str, case: Case) -> Case:

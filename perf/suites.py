@@ -97,6 +97,11 @@ def _convergence(lane: Lane) -> list[Case]:
     return [base, _with(base, compile=True)]
 
 
+def _input(lane: Lane) -> list[Case]:
+    """Samples read as a training reads them, without one."""
+    return [_with(_base(lane), measure="input")]
+
+
 DEFAULT_SUITE = "main"
 _MAKERS: dict[str, Callable[[Lane], list[Case]]] = {
     DEFAULT_SUITE: _main,
@@ -107,6 +112,7 @@ _MAKERS: dict[str, Callable[[Lane], list[Case]]] = {
     "parity": _parity,
     "distributed": _distributed,
     "convergence": _convergence,
+    "input": _input,
 }
 SUITES = tuple(_MAKERS)
 LANES: tuple[Lane, ...] = ("gpu", "cpu")
