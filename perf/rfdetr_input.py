@@ -8,37 +8,38 @@ import contextlib
 import functools
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 from unittest import mock
 
-from perf.case import Augmentation, Case
+from perf.case import Case
 from perf.dataset import DataSet
 from perf.rfdetr_api import More, build_configs, version
 
-Part = Literal["decode", "resize", "flip", "normalize"]
-# What rfdetr's gpu backend takes from the workers: it flips and normalizes whole batches on the device.
-AUGMENTING: tuple[Part, ...] = ("flip", "normalize")
+Part = Literal["decode", "resize", "augment", "normalize"]
+# What rfdetr's gpu backend takes from the workers: it augments and normalizes whole batches on the device.
+AUGMENTING: tuple[Part, ...] = ("augment", "normalize")
+KORNIA = "kornia"
 
 
 @dataclass
 class Clock:
-    """What the functions of :func:`clocked` took since the last :meth:`reset`, in s, by part; and their calls."""
+    """What the functions of :func:`clocked` took since the last :meth:`reset`, in s, by part."""
 
-    seconds: Counter[str] = field(default_factory=Counter)
-    calls: Counter[str] = field(default_factory=Counter)
+    seconds: dict[str, float] = field(default_factory=dict)
     _running: bool = False
 
     def reset(self) -> None:
         """Begin anew."""
         self.seconds.clear()
-        self.calls.clear()
 
-    def around(self, part: Part, real: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``real`` so that its time is kept; a part inside another is the other's."""
+    def around(self, part: Part | Callable[[Any], Part], real: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``real`` so that its time is kept; a part inside another is the other's.
+
+        Where ``part`` is a function, it is asked of the first argument.
+        """
 
         @functools.wraps(real)
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -48,8 +49,9 @@ class Clock:
             try:
                 return real(*args, **kwargs)
             finally:
-                self.seconds[part] += time.perf_counter() - started  # type: ignore[assignment]
-                self.calls[part] += 1
+                taken = time.perf_counter() - started
+                name = part(args[0]) if callable(part) else part
+                self.seconds[name] = self.seconds.get(name, 0.0) + taken
                 self._running = False
 
         return timed
@@ -57,9 +59,9 @@ class Clock:
 
 @contextlib.contextmanager
 def clocked() -> Iterator[Clock]:
-    """Keep the time of every function in which this rfdetr decodes, resizes, flips or normalizes a sample.
+    """Keep the time of every function in which this rfdetr decodes, resizes, augments or normalizes a sample.
 
-    What another release does elsewhere is not seen: its ``calls`` are then 0.
+    What another release does elsewhere is not seen: the part is then absent.
     """
     clock = Clock()
     with contextlib.ExitStack() as stack:
@@ -69,7 +71,7 @@ def clocked() -> Iterator[Clock]:
         yield clock
 
 
-def _functions() -> Iterator[tuple[Part, Any, str]]:
+def _functions() -> Iterator[tuple[Part | Callable[[Any], Part], Any, str]]:
     """Yield what each part is spent in, by the owner and name that are looked up when it is called."""
     from rfdetr.datasets import _torchvision, coco, transforms, yolo
 
@@ -78,10 +80,25 @@ def _functions() -> Iterator[tuple[Part, Any, str]]:
     yield "decode", coco.CocoDetection, decode
     if hasattr(yolo, "decode_image"):  # from 1.11.0; before, a YOLO set decodes within its __getitem__
         yield "decode", yolo, "decode_image"
-    # All of rfdetr's resizing transforms end in this one; boxes and masks are resized there too.
+    # All of rfdetr's own resizing transforms end in this one; boxes and masks are resized there too.
     yield "resize", _torchvision.Resize, "__call__"
-    yield "flip", _torchvision.RandomHorizontalFlip, "__call__"
+    yield "augment", _torchvision.RandomHorizontalFlip, "__call__"
+    # Where Albumentations is installed, rfdetr takes it by itself, for resizing too.
+    yield _part_of, transforms.AlbumentationsWrapper, "__call__"
     yield "normalize", transforms.Normalize, "__call__"
+
+
+_RESIZING = frozenset({"Resize", "SmallestMaxSize", "LongestMaxSize", "RandomSizedCrop"})
+
+
+def _part_of(wrapper: Any) -> Part:
+    return "resize" if _RESIZING.intersection(_names(wrapper.transform)) else "augment"
+
+
+def _names(transform: Any) -> Iterator[str]:
+    yield type(transform).__name__
+    for inner in getattr(transform, "transforms", ()):
+        yield from _names(inner)
 
 
 def input_module(
@@ -90,11 +107,12 @@ def input_module(
     scratch: Path,
     *,
     resolution: int | None = None,
-    backend: Augmentation | None = None,
+    backend: str | None = None,
 ) -> Any:
     """Return rfdetr's data module for ``case`` over ``data``, set up as for a fit.
 
-    ``resolution``, the side in px, and augmentation ``backend`` are the case's where they are not given.
+    ``resolution``, the side in px, and ``backend``, rfdetr's word for one of augmentation, are the case's where they
+    are not given.
 
     Raises:
         ValueError: rfdetr rejects the data set, or does not have the backend here; says what rfdetr says.
@@ -126,6 +144,11 @@ def input_module(
 def training_set(module: Any) -> Any:
     """Return the training data set of a data module that is set up."""
     return module._dataset_train
+
+
+def augmentation_of(module: Any) -> str:
+    """Return the backend that rfdetr took for a data module that is set up: ``cpu`` is the best that is installed."""
+    return str(getattr(module._resolved_augmentation_backend, "value", module._resolved_augmentation_backend))
 
 
 def training_loader(module: Any, workers: int, samples: int) -> Any:

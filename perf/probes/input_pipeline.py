@@ -7,7 +7,6 @@ one thread, as a worker of the loader has it. Files lie in the page cache, unles
 from __future__ import annotations
 
 import contextlib
-import gc
 import multiprocessing
 import time
 import warnings
@@ -27,7 +26,9 @@ from perf.record import Part, Signal
 from perf.rfdetr_api import shipped_resolution, shipped_resolutions, task_of, version
 from perf.rfdetr_input import (
     AUGMENTING,
+    KORNIA,
     Clock,
+    augmentation_of,
     clocked,
     device_augmentation,
     input_module,
@@ -72,7 +73,6 @@ class Reading:
     """The samples that were read of one data set, and what the others failed with."""
 
     items: list[Item] = field(default_factory=list)
-    calls: set[str] = field(default_factory=set)
     errors: list[str] = field(default_factory=list)
 
 
@@ -108,6 +108,7 @@ class InputProbe:
             yield self._resolutions()
         self.say("reading samples of the data set")
         module = input_module(self.case, self.data, self.scratch)
+        self.notes.append(f"augmentation_backend={self.case.augmentation!r} is {augmentation_of(module)} here")
         yield self._own(training_set(module))
         yield from self._loaders(module)
         yield self._augmented("augment_cpu", self._augment_cpu)
@@ -143,7 +144,7 @@ class InputProbe:
             raise ValueError(msg)
         self._note_errors(GETITEM, reading)
         for part in PARTS:
-            if part not in reading.calls:
+            if not any(part in item.parts for item in reading.items):
                 self.notes.append(f"{part} was not seen: rfdetr {version()} does it elsewhere, its time is in other")
         signal = getitem_signal(GETITEM, reading.items)
         return [signal, *shares(signal)]
@@ -179,6 +180,9 @@ class InputProbe:
 
     def _augment_cpu(self) -> tuple[list[float], list[Part]]:
         module = input_module(self.case, self.data, self.scratch, backend="cpu")
+        if augmentation_of(module) == KORNIA:
+            self.notes.append("augment_cpu: torchvision's, since rfdetr takes kornia for 'cpu' where it is installed")
+            module = input_module(self.case, self.data, self.scratch, backend="torchvision")
         count = self.plan.batches * self.case.batch_size
         reading = read_samples({GETITEM: training_set(module)}, count, self.plan.warmup)[GETITEM]
         return by_batch([item.parts for item in reading.items], self.case.batch_size)
@@ -188,6 +192,9 @@ class InputProbe:
         device, move, augment = device_augmentation(self.case, module)
         count = (self.plan.warmup + self.plan.batches) * self.case.batch_size
         batches = [move(batch) for batch in training_loader(module, 0, count)]
+        if augment(batches[0]) is batches[0]:
+            msg = f"rfdetr {version()} leaves the batch as it is"
+            raise ValueError(msg)
         times = [_augmented_ms(augment, batch, device) for batch in batches]
         return times[self.plan.warmup :], []
 
@@ -235,7 +242,6 @@ def _read(samples: Any, number: int, count: int, clock: Clock, reading: Reading)
     total = time.perf_counter() - started
     if number >= 0:
         reading.items.append(Item(1e3 * total, {part: 1e3 * taken for part, taken in clock.seconds.items()}))
-        reading.calls.update(clock.calls)
 
 
 @contextlib.contextmanager
@@ -282,7 +288,7 @@ def by_batch(parts: Sequence[Mapping[str, float]], batch_size: int) -> tuple[lis
     each = [sum(sample.get(part, 0.0) for part in AUGMENTING) for sample in parts]
     batches = [sum(each[k : k + batch_size]) for k in range(0, len(each) - batch_size + 1, batch_size)]
     if not batches or sum(batches) == 0:
-        msg = f"rfdetr {version()} flipped and normalized none of {len(parts)} samples in functions that are known"
+        msg = f"rfdetr {version()} augmented and normalized none of {len(parts)} samples in functions that are known"
         raise ValueError(msg)
     value = median(batches)
     sums = {part: sum(sample.get(part, 0.0) for sample in parts) for part in AUGMENTING}
@@ -319,8 +325,8 @@ def loader_rate(module: Any, workers: int, plan: Plan) -> tuple[Signal, list[flo
             times = arrivals(iterator, ahead=workers * (loader.prefetch_factor or 0), chunk=max(1, workers), plan=plan)
             used = [_unique_mb(child.pid) for child in multiprocessing.active_children() if child.pid not in before]
         finally:
-            del iterator, loader
-            gc.collect()  # ends the workers, which would go on reading ahead
+            # Now, not whenever an error lets go of the loader: its workers go on reading ahead.
+            getattr(iterator, "_shutdown_workers", lambda: None)()
     rates = chunk_rates(times, max(1, workers), module.train_config.batch_size)
     signal = Signal(
         name=rate_name(workers), kind="wall", unit="samples/s", direction="higher", value=median(rates), samples=rates
