@@ -21,12 +21,14 @@ from perf.cluster import cluster
 from perf.dataset import read_data_set
 from perf.evidence import CURVE, Evidence, collecting, left_behind
 from perf.gates import PROOF
+from perf.photos import write_photos
 from perf.probes import compilation
 from perf.probes.convergence import Curve, converge, keep
 from perf.probes.convergence import signals as convergence_signals
 from perf.probes.distributed import Graphs, communication, gather, watching_graphs
 from perf.probes.epoch import run_epoch
 from perf.probes.fit import FIT_PLANS, Fit
+from perf.probes.input_pipeline import PHOTOS, InputProbe
 from perf.probes.memory import peak_memory
 from perf.probes.parity import ADAPTATION, FULL_FLOAT32, parity
 from perf.probes.parts import Tally
@@ -123,7 +125,8 @@ class Run:
             compilation.reset()
             if case.takes_data:
                 self.record.adaptations = adaptations
-                (self._train if case.trains else self._fit)(Path(scratch))
+                on_data = {"convergence": self._train, "fit": self._fit, "input": self._measure_input}
+                on_data[case.measure](Path(scratch))
                 return
             built = build(case, Path(scratch))
             self.record.adaptations = [*adaptations, *built.adaptations]
@@ -215,6 +218,25 @@ class Run:
             self.record.evidence = left_behind(self.order.stem)
             self._add([one for one in probe.signals if one.kind not in TIMED or not self.order.untimed])
         self._add([one for one in compilation.signals(self.model) if case.compile and one.name in PROOF])
+
+    def _measure_input(self, scratch: Path) -> None:
+        """Read samples as a training does; what could not be read is told by a note."""
+        case = self.order.case
+        if self.order.untimed:
+            msg = f"{case.id}: input is time and nothing else: measure it without --untimed"
+            raise ValueError(msg)
+        if task_of(case).keypoints and self.order.data is None:
+            msg = f"{case.id}: the generated data set has no keypoints; give a data set with them by --data"
+            raise ValueError(msg)
+        photos = write_photos(scratch, PHOTOS)
+        data = read_data_set(self.order.data or photos["jpeg"])
+        # Of generated pictures the digest depends on the library that wrote the files, and their cost does not.
+        self.record.environment.workload = f"{case.data} {data.digest[:12]}" if self.order.data else PHOTOS.text
+        cpus = self.record.environment.cpu_count
+        probe = InputProbe(case, data, photos, scratch, cpus, self.progress.say)
+        self.record.notes = probe.notes
+        for signals in probe.measure():
+            self._add(signals)
 
     def _validate(self, built: Built, samples: list[Sample]) -> None:
         """Compile what the validation loop runs, over two batches so that a recompile for the second is seen."""

@@ -102,6 +102,11 @@ def _fit(lane: Lane) -> list[Case]:
     return [_with(case, measure="fit") for case in (_base(lane), _compiled(lane))]
 
 
+def _input(lane: Lane) -> list[Case]:
+    """Samples read as a training reads them, without one."""
+    return [_with(_base(lane), measure="input")]
+
+
 DEFAULT_SUITE = "main"
 _MAKERS: dict[str, Callable[[Lane], list[Case]]] = {
     DEFAULT_SUITE: _main,
@@ -113,6 +118,7 @@ _MAKERS: dict[str, Callable[[Lane], list[Case]]] = {
     "distributed": _distributed,
     "convergence": _convergence,
     "fit": _fit,
+    "input": _input,
 }
 SUITES = tuple(_MAKERS)
 LANES: tuple[Lane, ...] = ("gpu", "cpu")

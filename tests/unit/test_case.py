@@ -39,6 +39,7 @@ from perf.suites import catalogue
             Case(config="nano", multi_scale="per-sample", expanded_scales=False, square=False, measure="epoch"),
             "nano-b4-per-sample-unexpanded-nonsquare-epoch",
         ),
+        (Case(config="nano", workers=8, measure="input", data="cells"), "nano-b4-w8-input-on-cells"),
     ],
 )
 def test_ids_are_stable(case: Case, expected: str) -> None:
@@ -69,6 +70,7 @@ def test_ids_are_stable(case: Case, expected: str) -> None:
         {"expanded_scales": False},
         {"square": False},
         {"measure": "epoch"},
+        {"measure": "input"},
     ],
 )
 def test_every_field_shows_in_the_id(change: dict[str, object]) -> None:
@@ -229,6 +231,11 @@ def test_impossible_cases_are_refused(fields: dict[str, object]) -> None:
         ({"measure": "convergence", "padded": True}, "padded is of the fixed batch"),
         ({"measure": "convergence", "devices": 2}, "a training is scored in one process"),
         ({"measure": "convergence", "data": "Blood Cells"}, "should match pattern"),
+        ({"measure": "input", "steps": 10}, "steps and data are of a training"),
+        ({"measure": "input", "padded": True}, "padded is of the fixed batch"),
+        ({"measure": "input", "compile": True}, "input is read without a model"),
+        ({"measure": "input", "precision": "bf16"}, "input is read without a model"),
+        ({"measure": "input", "devices": 2}, "input is read without a model"),
     ],
 )
 def test_what_a_training_alone_has_is_refused_elsewhere(fields: dict[str, Any], said: str) -> None:
