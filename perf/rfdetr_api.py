@@ -359,6 +359,21 @@ def _without_hub(model_config: Any) -> Iterator[list[str]]:
         yield ["rfdetr's load_pretrain_weights skipped: this config would fetch DINOv2 weights from a hub"]
 
 
+# Where files lie says nothing of the work, and a path is this machine's own.
+_PATHS = ("dataset_dir", "output_dir")
+
+
+def flags(built: BuiltModule) -> dict[str, str]:
+    """Return the settings of the model and of the training that are not rfdetr's defaults, as one would write them."""
+    found: dict[str, str] = {}
+    for config in (built.model_config, built.train_config):
+        for name, field_ in type(config).model_fields.items():
+            value = getattr(config, name)
+            if name not in _PATHS and value != field_.get_default(call_default_factory=True):
+                found[name] = repr(getattr(value, "value", value))  # of an enumeration, what one would write
+    return found
+
+
 @dataclass(frozen=True)
 class More:
     """Arguments more for rfdetr's model config, its training config and its trainer; they win over the case's."""

@@ -39,7 +39,7 @@ from perf.probes.work import aten_ops, call_counts, dispatched_ops
 from perf.progress import Progress
 from perf.recipe import recipe_of, write_data
 from perf.record import PATCHED, TIMED, Record, Signal, write_record
-from perf.rfdetr_api import Built, Sample, Stepper, build, fit, steered, task_of, validate
+from perf.rfdetr_api import Built, Sample, Stepper, build, fit, flags, steered, task_of, validate
 from perf.rfdetr_fit import build_fit, write_fit_data
 from perf.rfdetr_train import build_training
 from perf.run_order import MINOR_VARIABLE, Order
@@ -108,6 +108,12 @@ class Run:
         self._end("finished")
         return self.record
 
+    def _take(self, built: Built) -> None:
+        """Note what rfdetr was told, which a reader needs to make sense of any number."""
+        self.model = built.module.model
+        self.record.flags = flags(built)
+        self.record.precision = str(built.trainer.precision)
+
     def _keep_compilation(self) -> None:
         """Add what was compiled until now to the record of a failed run: where it broke is what a reader wants."""
         if not self.order.case.compile or self.model is None or self.record.signal("graphs"):
@@ -130,7 +136,7 @@ class Run:
                 return
             built = build(case, Path(scratch))
             self.record.adaptations = [*adaptations, *built.adaptations]
-            self.model = built.module.model
+            self._take(built)
             if case.measure == "epoch":
                 self._measure_epoch(built, Path(scratch))
             elif case.measure == "parity":
@@ -189,7 +195,7 @@ class Run:
         self.record.environment.workload = f"{case.data} {data.digest[:12]}, {recipe.text}"
         built = build_training(case, recipe, data, scratch / "out", seed=self.order.run)
         self.record.adaptations += built.adaptations
-        self.model = built.module.model
+        self._take(built)
         curve = Curve()
         try:
             with self.progress.during("training", lambda: curve.text):
@@ -208,7 +214,7 @@ class Run:
         self.record.environment.workload = f"{case.data} {data.digest[:12]}"
         built = build_fit(case, data, scratch / "out", updates, plan.val_batches)
         self.record.adaptations += built.adaptations
-        self.model = built.module.model
+        self._take(built)
         self.record.warmup_steps = 2 + plan.warmup  # the first, and that of the first validation
         probe = Fit(built, plan, self.order.stem, self.progress)
         try:
