@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from perf.commands.ab import AB, COMPARE
 from perf.commands.calibrate import CALIBRATE
+from perf.commands.investigate import INVESTIGATE, TRACEML
 from perf.commands.judge import JUDGE, REPORT
 from perf.commands.listing import CASES, MATRIX, SEEDS
 from perf.commands.refresh import REFRESH
@@ -19,7 +20,7 @@ from perf.commands.run import RUN
 from perf.commands.scaling import SCALING
 from perf.verdicts import EXIT_BAD_INPUT
 
-COMMANDS = (JUDGE, REPORT, COMPARE, AB, CALIBRATE, REFRESH, SCALING, SEEDS, RUN, MATRIX, CASES)
+COMMANDS = (JUDGE, REPORT, COMPARE, AB, CALIBRATE, INVESTIGATE, TRACEML, REFRESH, SCALING, SEEDS, RUN, MATRIX, CASES)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,7 +1,7 @@
 """A document as blocks, which Markdown and HTML are made of: what is said once cannot differ between the two.
 
-Texts are plain: a ``str`` is prose, a :class:`Code` is a name, a path or a message from elsewhere. Neither is markup; the
-renderers (:mod:`perf.report.blocks_markdown`, :mod:`perf.report.blocks_html`) make both inert.
+Texts are plain: a ``str`` is prose, a :class:`Code` is a name, a path or a message from elsewhere. Neither is markup;
+the renderers (:mod:`perf.report.blocks_markdown`, :mod:`perf.report.blocks_html`) make both inert.
 """
 
 from __future__ import annotations

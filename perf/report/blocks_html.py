@@ -37,7 +37,8 @@ h1 { font-size: 1.5rem; line-height: 1.25; } h2 { font-size: 1.2rem; margin-top:
 .scroll { overflow-x: auto; margin: 12px 0; }
 table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: 4px 12px 4px 0; border-bottom: 1px solid var(--line); }
-th { color: var(--faint); font-weight: 600; } td:first-child { min-width: 8em; }
+th { color: var(--faint); font-weight: 600; } td { min-width: 6em; }
+td:first-child { position: sticky; left: 0; min-width: 9em; max-width: 45vw; background: var(--paper); }
 code { font: 0.9em ui-monospace, monospace; overflow-wrap: anywhere; }
 .command { color: var(--faint); font-size: 14px; } .command code { color: var(--ink); }
 figure { margin: 16px 0; } figcaption { color: var(--faint); font-size: 14px; }
@@ -81,7 +82,7 @@ def _block(block: Block) -> str:
 
 
 def _table(block: Table) -> str:
-    head = "".join(f"<th>{inline(one)}</th>" for one in block.headings)
+    head = "".join(f"<th>{inline(one)}</th>" for one in block.headings) if any(block.headings) else ""
     colours = [*block.swatches, *[""] * (len(block.rows) - len(block.swatches))]
     rows = "".join(f"<tr>{_cells(row, colour)}</tr>\n" for row, colour in zip(block.rows, colours, strict=True))
     return f'<div class="scroll"><table>\n<tr>{head}</tr>\n{rows}</table></div>'

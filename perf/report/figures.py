@@ -71,7 +71,8 @@ def bars(rows: Sequence[Bar], mark: tuple[float, str] | None = None) -> str:
     if mark:
         x = f"{_part(mark[0], most):.3f}%"
         anchor = "end" if _part(mark[0], most) > 50 else "start"
-        found.append(f'<line class="mark" x1="{x}" x2="{x}" y1="4" y2="{height}"/>')
+        spans = [(place * ROW + ABOVE - 2, place * ROW + ABOVE + BAR + 2) for place in range(len(rows))]
+        found += [f'<line class="mark" x1="{x}" x2="{x}" y1="{top}" y2="{end}"/>' for top, end in spans]
         found.append(f'<text x="{x}" y="{height + 14}" text-anchor="{anchor}">{_text(mark[1])}</text>')
         height += 20
     return _svg(height, ", ".join(row.name for row in rows), found)
@@ -119,7 +120,7 @@ def _rail(top: int) -> str:
 
 
 def shortened(text: str, longest: int) -> str:
-    """Return a text of ``longest`` characters at most, its middle left out: a kernel's name begins and ends tellingly."""
+    """Return a text of ``longest`` characters at most, its middle left out: both ends of a kernel's name tell."""
     if len(text) <= longest:
         return text
     half = max(1, (longest - 1) // 2)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
+
 from perf.gates import percent, plain
 from perf.record import Kind
 from perf.verdicts import SignalVerdict
@@ -31,6 +34,15 @@ def number(value: float | None, kind: Kind, unit: str) -> str:
         return _scaled(value * _BYTES[unit], _BYTES_LADDER)
     shown = plain(value)
     return shown if kind.startswith("count") or unit in _COUNTS else f"{shown} {unit}"
+
+
+def over_runs(values: Sequence[float], kind: Kind, unit: str) -> str:
+    """Return the median of the runs with its unit, their range, and their number n; not of none."""
+    middle, low, high = (number(end(values), kind, unit) for end in (statistics.median, min, max))
+    if low == high:
+        return f"{middle} (n={len(values)}{', all alike' if len(values) > 1 else ''})"
+    shared = high.rpartition(" ")[2]
+    return f"{middle} ({low.removesuffix(f' {shared}')} to {high}, n={len(values)})"
 
 
 def change(row: SignalVerdict) -> str:

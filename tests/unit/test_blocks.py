@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perf.report.blocks import Block, Code, Command, Figure, Heading, Items, Link, Paragraph, Table, joined
+from perf.report.blocks import Block, Code, Command, Figure, Heading, Items, Link, Paragraph, Table, Text, joined
 from perf.report.blocks_html import page
 from perf.report.blocks_markdown import inline, markdown
 
@@ -52,7 +52,7 @@ class Tags(HTMLParser):
 
 
 def everywhere(text: str) -> list[Block]:
-    cells = [[text, Code(text)], [Code(text), (text, Code(text))]]
+    cells: list[list[Text]] = [[text, Code(text)], [Code(text), (text, Code(text))]]
     return [
         Heading(text, 1),
         Paragraph((text, Code(text))),
