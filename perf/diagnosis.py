@@ -70,7 +70,8 @@ class Ceiling(NamedTuple):
     @property
     def text(self) -> str:
         """The whole of it, as a sentence."""
-        times = f"{self.times:.0f}" if self.times >= 10 else f"{self.times:.2g}"
+        # What is near 1 is told apart by its hundredths.
+        times = f"{self.times:.2f}" if self.times < 2 else f"{self.times:.1f}"
         return f"{self.because}: at most {times}x from {self.removed}, as measured here."
 
 
@@ -177,8 +178,8 @@ def _gpu_bound(found: Shares, _: int) -> str:
 
 def _sync_bound(found: Shares, _: int) -> str:
     return (
-        f"Sync-bound, as far as waits tell: host and GPU take turns, the host waiting for {_percent(found.waited)} of a "
-        f"step at most and the GPU idle for {_percent(found.idle)}; only removing the syncs shows what they cost."
+        f"Sync-bound, as far as waits tell: host and GPU take turns, the host waiting for {_percent(found.waited)} "
+        f"of a step at most and the GPU idle for {_percent(found.idle)}; only removing the syncs shows what they cost."
     )
 
 
@@ -191,8 +192,8 @@ def _mixed(found: Shares, _: int) -> str:
 
 def _host_or_sync(found: Shares, _: int) -> str:
     return (
-        f"Unknown, host-bound or sync-bound: the GPU is busy for {_percent(found.busy)} of a step, and how long the host "
-        f"waits for it was not measured."
+        f"Unknown, host-bound or sync-bound: the GPU is busy for {_percent(found.busy)} of a step, and how long "
+        f"the host waits for it was not measured."
     )
 
 
@@ -224,7 +225,8 @@ def _loaders(workers: int) -> str:
 
 def _ceilings(found: Shares, kind: Kind) -> list[Ceiling]:
     """Return what each removal could give; that of the diagnosis first."""
-    busy, starved = f"GPU busy for {_percent(found.busy)} of a step", f"Waiting for input {_percent(found.input)} of a step"
+    busy = f"GPU busy for {_percent(found.busy)} of a step"
+    starved = f"Waiting for input {_percent(found.input)} of a step"
     gains: dict[str, tuple[str, str, float | None]] = {
         "host-bound": (busy, "removing all host time", found.idle),
         "input-bound": (starved, "never waiting for input", found.input),
@@ -255,9 +257,7 @@ def _without_gpu(budgets: Sequence[Budget], workers: int) -> Diagnosis:
     )
     because = f"Waiting for input {_percent(wait)} of a step"
     ceilings = [Ceiling(because, "never waiting for input", 1 / (1 - wait))] if wait < 1 else []
-    return Diagnosis(
-        "input-bound", sentence, evidence, ceilings, sum(one >= bound for one in waits), len(budgets)
-    )
+    return Diagnosis("input-bound", sentence, evidence, ceilings, sum(one >= bound for one in waits), len(budgets))
 
 
 def _unknown(why: str, evidence: list[str], runs: int) -> Diagnosis:

@@ -20,7 +20,7 @@ from perf.dataset import DataSet
 from perf.evidence import keep_profile
 from perf.probes import compilation, fit_syncs
 from perf.probes.fit_phases import FIT_PHASES, INPUT_WAIT, MODEL, SCORING, FitClock, Update
-from perf.probes.fit_profile import END, Window, device_signals, gemm_signals, interpolation, mark, windows
+from perf.probes.fit_profile import END_MARK, Window, device_signals, gemm_signals, interpolation, mark, windows
 from perf.probes.fit_syncs import Sync, noting
 from perf.probes.phases import CRITERION, FORWARD, OTHER
 from perf.probes.trace import read_trace
@@ -238,6 +238,8 @@ class Fit:
             times[mode] = 1e3 * (time.perf_counter() - started) / self.plan.block
 
     def _profile(self) -> Pass:
+        if not self.plan.profiled:
+            return
         seen = yield from self._profiled("profile", self.plan.profiled, keep=True)
         found = device_signals(seen)
         self.signals += [*found, interpolation(seen), *self._utilization(found)]
@@ -295,7 +297,7 @@ class Fit:
                 update = yield from self._marked(number, syncs)
                 whole += [number] if update.whole else []
                 if number + 1 == count:
-                    _leave_mark(END)
+                    _leave_mark(END_MARK)
                     self._synchronize()
                 profiler.step()
             if keep:

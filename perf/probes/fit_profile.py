@@ -15,11 +15,11 @@ from statistics import fmean
 from typing import Any
 
 from perf.probes.distributed import Span, length, overlap
+from perf.probes.phases import OTHER
 from perf.probes.profile import kernel_name
 from perf.probes.trace import KERNEL, LAUNCHES, MARK, ON_GPU, OP, correlation, phase_at
 from perf.record import Kind, Part, Signal
 
-END = "end"
 SMALL_US = 5.0
 TOP = 20
 REST = "all other kernels"
@@ -72,12 +72,17 @@ def mark(update: int, phase: str) -> str:
     return f"{MARK}{update}|{phase}"
 
 
+# The mark after the last update; phase_at knows it.
+_END = "end"
+END_MARK = MARK + _END
+
+
 def windows(raw: Sequence[Raw], whole: Collection[int]) -> list[Window]:
     """Return the updates of a trace whose numbers are in ``whole``, in order."""
     marks = sorted((e["ts"], e["name"].removeprefix(MARK)) for e in raw if _is_mark(e))
     work = _work(raw, marks)
     busy = _busy(work)
-    spans = [(one, two[0]) for one, two in itertools.pairwise(marks) if one[1] != END]
+    spans = [(one, two[0]) for one, two in itertools.pairwise(marks) if one[1] != _END]
     found: dict[int, list[tuple[Span, str]]] = defaultdict(list)
     for (start, name), end in spans:
         update, _, phase = name.partition("|")
@@ -98,21 +103,21 @@ def _window(host: list[tuple[Span, str]], work: list[Work], busy: list[tuple[Spa
 
 def _work(raw: Sequence[Raw], marks: list[tuple[float, str]]) -> list[Work]:
     """Return all that the device did, in the order in which it began."""
-    launched: Raw = {correlation(e): e["ts"] for e in raw if e.get("cat") in LAUNCHES and correlation(e) is not None}
+    launched: dict[Any, Any] = {
+        correlation(e): e["ts"] for e in raw if e.get("cat") in LAUNCHES and correlation(e) is not None
+    }
     ops = {_external(event): event for event in raw if event.get("cat") == OP and _external(event) is not None}
     found = []
     for event in raw:
         if event.get("cat") not in ON_GPU:
             continue
-        at = float(launched.get(correlation(event), event["ts"]))
-        phase = (phase_at(marks, at) or f"|{BEFORE}").partition("|")[2]
+        number = correlation(event)
+        at = launched[number] if number in launched else event["ts"]
+        # What was launched before the first mark, and still ran, is of no phase that is known.
+        phase = (phase_at(marks, at) or f"|{OTHER}").partition("|")[2]
         op = ops.get(_external(event))
         found.append(Work(event["name"], event["cat"], event["ts"], event.get("dur", 0.0), at, phase, op))
     return sorted(found, key=lambda one: one.start)
-
-
-# What was launched before the first mark, and still ran.
-BEFORE = "other"
 
 
 def _external(event: Raw) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from factories import H200, a_record, a_signal
+
 from perf.case import Case
 from perf.investigation import MANIFEST, Investigation
 from perf.record import Part, Record, Signal, write_model, write_record

@@ -40,6 +40,12 @@ from perf.suites import catalogue
             "nano-b4-per-sample-unexpanded-nonsquare-epoch",
         ),
         (Case(config="nano", workers=8, measure="input", data="cells"), "nano-b4-w8-input-on-cells"),
+        (Case(config="nano", measure="fit"), "nano-b4-fit"),
+        (Case(config="nano", compile=True, workers=8, measure="fit"), "nano-b4-compile-w8-fit"),
+        (
+            Case(config="nano", measure="fit", steps=50, accumulate=4, augmentation="gpu", data="cells"),
+            "nano-b4-fit-s50-gpu-aug-accumulate4-on-cells",
+        ),
     ],
 )
 def test_ids_are_stable(case: Case, expected: str) -> None:
@@ -71,6 +77,8 @@ def test_ids_are_stable(case: Case, expected: str) -> None:
         {"square": False},
         {"measure": "epoch"},
         {"measure": "input"},
+        {"measure": "fit"},
+        {"measure": "fit", "accumulate": 2},
     ],
 )
 def test_every_field_shows_in_the_id(change: dict[str, object]) -> None:
@@ -79,6 +87,13 @@ def test_every_field_shows_in_the_id(change: dict[str, object]) -> None:
 
 def test_ids_are_safe_as_file_names() -> None:
     assert all(re.fullmatch(r"[a-z0-9_-]+", case_id) for case_id in catalogue())
+
+
+def test_a_fit_takes_a_data_set_and_trains_nothing_that_is_scored() -> None:
+    case = Case(config="nano", measure="fit", accumulate=2, steps=50)
+
+    assert (case.takes_data, case.trains) == (True, False)
+    assert case.eager == Case(config="nano")
 
 
 def test_equal_cases_hash_alike_and_cannot_be_changed() -> None:
@@ -123,6 +138,7 @@ CHOICES: dict[str, st.SearchStrategy[Any]] = {
     "suppress_errors": st.none() | st.booleans(),
     "capture_scalars": st.none() | st.booleans(),
     "steps": st.none() | st.integers(2, 5000),
+    "accumulate": st.sampled_from([1, 1, 1, 8]),
     "data": st.just("shapes") | st.from_regex(r"[a-z0-9]+(-[a-z0-9]+)*", fullmatch=True),
 }
 
@@ -236,6 +252,9 @@ def test_impossible_cases_are_refused(fields: dict[str, object]) -> None:
         ({"measure": "input", "compile": True}, "input is read without a model"),
         ({"measure": "input", "precision": "bf16"}, "input is read without a model"),
         ({"measure": "input", "devices": 2}, "input is read without a model"),
+        ({"measure": "convergence", "accumulate": 2}, "accumulate is of a fit"),
+        ({"measure": "fit", "padded": True}, "padded is of the fixed batch"),
+        ({"measure": "fit", "devices": 2}, "a fit is of one process"),
     ],
 )
 def test_what_a_training_alone_has_is_refused_elsewhere(fields: dict[str, Any], said: str) -> None:

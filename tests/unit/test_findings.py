@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from factories import a_signal, parts
 from investigated import FIT, a_run, fit_signals
+
 from perf.diagnosis import Budget
 from perf.findings import Runs, budgets
 

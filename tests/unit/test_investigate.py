@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from factories import a_record
-from perf import investigate
+
+from perf import environment, investigate
 from perf.case import Case
 from perf.cli import main
 from perf.investigate import Task, asked_of, cases_of, measure, orders_of
@@ -40,7 +40,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Order]:
 
     monkeypatch.setattr(investigate, "run_in_fresh_process", run)
     monkeypatch.setattr(
-        investigate.environment,
+        environment,
         "software",
         lambda: {name: getattr(a_record().environment, name) for name in ("torch", "rfdetr")},
     )
@@ -133,7 +133,7 @@ def test_another_investigation_is_not_mixed_in(tmp_path: Path, change: dict[str,
 @pytest.mark.usefixtures("started")
 def test_another_rfdetr_is_not_mixed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measure(a_task(tmp_path), resume=False)
-    monkeypatch.setattr(investigate.environment, "software", lambda: {"rfdetr": "9.9"})
+    monkeypatch.setattr(environment, "software", lambda: {"rfdetr": "9.9"})
 
     with pytest.raises(ValueError, match=r"it was measured with rfdetr 1.11.2, now 9.9; give another --out"):
         measure(a_task(tmp_path), resume=True)

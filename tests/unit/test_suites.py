@@ -49,6 +49,14 @@ def test_a_config_that_is_new_in_rfdetr_is_measured_by_itself(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("lane", LANES)
+def test_a_fit_is_measured_eager_and_compiled(lane: Lane) -> None:
+    eager, compiled = suite("fit", lane)
+
+    assert eager.measure == compiled.measure == "fit"
+    assert (eager.compile, compiled.compile, compiled.eager) == (False, True, eager.eager)
+
+
+@pytest.mark.parametrize("lane", LANES)
 @pytest.mark.parametrize("name", ["shapes", "shapes-backward"])
 def test_every_regime_of_shapes_is_there(name: str, lane: Lane) -> None:
     regimes = [(case.multi_scale, case.expanded_scales, case.square) for case in suite(name, lane)]

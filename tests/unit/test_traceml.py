@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from investigated import traceml_files
+
 from perf.record import Part
 from perf.traceml import OURS, SUMMARY, compared, mean_parts, read_same_steps, read_summary
 
