@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import NamedTuple
 from perf.case import Case
 from perf.diagnosis import Budget
 from perf.errors import error_line
+from perf.probes.source import without_folders
 from perf.record import Kind, Record
 
 # Which words of a record's notes are about a signal that is missing, where the note does not name it.
@@ -74,8 +76,8 @@ class Runs:
 
     @property
     def notes(self) -> list[str]:
-        """What the runs say of themselves, each once."""
-        return list(dict.fromkeys(note for record in self.records for note in record.notes))
+        """What the runs say of themselves, each once, without the folders of this machine."""
+        return list(dict.fromkeys(_placeless(note) for record in self.records for note in record.notes))
 
     def spread(self, name: str) -> Spread | None:
         """Return a signal over the runs that have it; None where none has."""
@@ -105,6 +107,14 @@ class Runs:
             return f"no run of {self.case.id} finished; {'; '.join(self.failures)}"
         about = [note for note in self.notes if _tells_of(note, (name, *_ABOUT.get(name, ())))]
         return "; ".join(about) or f"the records of {self.case.id} have no {name}"
+
+
+# Where a temporary file lay: another place in every run.
+_TEMPORARY = re.compile(r"(?<![\w/])/(?:[^\s'\"():,]+/)?tmp[^\s/]*/")
+
+
+def _placeless(note: str) -> str:
+    return _TEMPORARY.sub("", without_folders(note))
 
 
 def _tells_of(note: str, words: Iterable[str]) -> bool:

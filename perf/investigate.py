@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from perf import environment
 from perf.case import Case, Lane
-from perf.investigation import BASE, HEAD, MANIFEST, Investigation, Side, read_manifest
+from perf.investigate_data import generated_data
+from perf.investigation import BASE, HEAD, MANIFEST, PHOTOGRAPHS, Investigation, Side, read_manifest
 from perf.launch import RunFailed, at_once, has_finished, run_in_fresh_process, run_together
 from perf.locks import alone
 from perf.record import read_files, write_model
@@ -46,8 +47,24 @@ class Task(NamedTuple):
             run=run,
             folder=self.folder / side,
             patch=self.patch if side == HEAD else None,
-            data=self.data if case.takes_data else None,
+            data=self.data if reads(case, self.data) else None,
         )
+
+
+def reads(case: Case, data: Path | None) -> bool:
+    """Return whether a case reads the data set: of photographs that were generated nothing can be learned."""
+    return data is not None and case.takes_data and not (case.trains and data.name == PHOTOGRAPHS)
+
+
+def on(cases: Sequence[Case], data: Path | None) -> list[Case]:
+    """Return the cases with those that read a data set on this one.
+
+    Raises:
+        ValueError: none does.
+    """
+    reading = [case for case in cases if reads(case, data)]
+    moved = dict(zip(reading, on_data(reading, data), strict=True))
+    return [moved.get(case, case) for case in cases]
 
 
 def cases_of(config: str, lane: Lane, batch_size: int | None, questions: Sequence[str], workers: int) -> list[Case]:
@@ -83,7 +100,7 @@ def asked_of(cases: Sequence[Case], runs: int, patch: Path | None, data: Path | 
     """Return what to write down of an investigation."""
     digest = hashlib.sha256(patch.read_bytes()).hexdigest() if patch else ""
     return Investigation(
-        cases=[case.id for case in on_data(cases, data)],
+        cases=[case.id for case in cases],
         runs=runs,
         head=patch.name if patch else "",
         head_sha256=digest,
@@ -102,6 +119,7 @@ def measure(task: Task, *, resume: bool) -> int:
     task.folder.mkdir(parents=True, exist_ok=True)
     with _alone(task.folder):
         _begin(task, resume=resume)
+        _write_data(task)
         failed = 0
         orders = list(orders_of(task))
         for number, (what, order) in enumerate(orders, 1):
@@ -155,6 +173,15 @@ def _train(task: Task) -> int:
     for order, failure in failures.items():
         task.tell(f"{order.folder.name} {order.case.id} run {order.run} failed: {failure}")
     return len(failures)
+
+
+def _write_data(task: Task) -> None:
+    """Write the photographs that stand for a data set, where none is given."""
+    fit = next((case for case in task.cases if reads(case, task.data)), None)
+    if fit is None or task.data is None or task.data.exists():
+        return
+    task.tell(f"writing generated photographs: {task.data}")
+    generated_data(task.data.parent, fit)
 
 
 def _alone(folder: Path) -> AbstractContextManager[None]:

@@ -16,6 +16,8 @@ MANIFEST = "investigation.json"
 Side = Literal["base", "head"]
 BASE: Side = "base"
 HEAD: Side = "head"
+# The data set of an investigation that is given none, and so a part of its cases' ids.
+PHOTOGRAPHS = "photographs"
 # Left by ``rfdetr-perf traceml`` in the folder.
 TRACEML = "traceml"
 

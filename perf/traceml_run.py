@@ -37,9 +37,7 @@ def run_traceml(
         ValueError: TraceML is not installed, ended with an error, took more than ``timeout`` seconds or left no
             summary; says which and where the log is.
     """
-    if importlib.util.find_spec(PACKAGE) is None:
-        msg = "TraceML is not installed here: nox -s traceml-2.14 does that, or pip install traceml-ai"
-        raise ValueError(msg)
+    find_traceml()
     folder.mkdir(parents=True, exist_ok=True)
     for name in (SUMMARY, OURS):
         (folder / name).unlink(missing_ok=True)
@@ -57,6 +55,13 @@ def run_traceml(
         msg = f"TraceML: {why}\n{_tail(folder / LOG)}"
         raise ValueError(msg)
     return folder / SUMMARY
+
+
+def find_traceml() -> None:
+    """Raise ValueError where TraceML is not installed."""
+    if importlib.util.find_spec(PACKAGE) is None:
+        msg = "TraceML is not installed here: nox -s traceml-2.14 does that, or pip install traceml-ai"
+        raise ValueError(msg)
 
 
 def _launcher(scratch: Path) -> list[str]:

@@ -66,8 +66,9 @@ def _investigate(options: argparse.Namespace) -> int:
 def _task(options: argparse.Namespace) -> Task:
     from perf.case import find_case
     from perf.dataset import read_data_set
-    from perf.investigate import Task, asked_of, cases_of
-    from perf.session import lacking, lane_here, on_data
+    from perf.investigate import Task, asked_of, cases_of, on
+    from perf.investigation import PHOTOGRAPHS
+    from perf.session import lacking, lane_here
 
     _check(options)
     lane: Any = lane_here(options.lane)
@@ -79,10 +80,13 @@ def _task(options: argparse.Namespace) -> Task:
             raise ValueError(msg)
     if options.data:
         read_data_set(options.data)  # what is wrong with it is told before anything runs
-    asked = asked_of(cases, options.runs, options.patch, options.data, _command("investigate", options))
-    patch, data = (path and path.resolve() for path in (options.patch, options.data))
-    cases = on_data(cases, options.data)
-    return Task(asked, cases, _folder(options), say_aside, patch, data, options.run_timeout)
+    folder = _folder(options)
+    data, patch = options.data and options.data.resolve(), options.patch and options.patch.resolve()
+    # Its name is known before it is written, which waits until the folder is known to be for this investigation.
+    data = data or folder / "data" / PHOTOGRAPHS
+    cases = on(cases, data)
+    asked = asked_of(cases, options.runs, patch, options.data, _command("investigate", options))
+    return Task(asked, cases, folder, say_aside, patch, data, options.run_timeout)
 
 
 def _folder(options: argparse.Namespace) -> Path:
@@ -130,16 +134,19 @@ def _declare_traceml(parser: argparse.ArgumentParser) -> None:
 
 
 def _traceml(options: argparse.Namespace) -> int:
-    from perf.investigate import cases_of
+    from perf.investigate import cases_of, on
+    from perf.investigate_data import generated_data
     from perf.investigation import MANIFEST
     from perf.investigation import TRACEML as BESIDE
-    from perf.session import lane_here, on_data
-    from perf.traceml_run import run_traceml
+    from perf.session import lane_here
+    from perf.traceml_run import find_traceml, run_traceml
 
     lane: Any = lane_here(options.lane)
-    [case] = on_data(cases_of(options.config, lane, options.batch_size, ["fit"], options.workers), options.data)
     folder = _folder(options)
-    data = options.data.resolve() if options.data else None
+    [fit] = cases_of(options.config, lane, options.batch_size, ["fit"], options.workers)
+    find_traceml()
+    data = options.data.resolve() if options.data else generated_data(folder / "data", fit)
+    [case] = on([fit], data)
     summary = run_traceml(case, folder / BESIDE, data, _command("traceml", options), options.timeout, say_aside)
     say(f"{summary}: written\n")
     if (folder / MANIFEST).is_file():

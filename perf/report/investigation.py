@@ -69,6 +69,7 @@ def document(found: Found) -> list[Block]:
         *sections,
         *methods(found),
         *_not_measured(found, missing),
+        *_notes(found, missing),
         *_files(found),
     ]
 
@@ -103,11 +104,17 @@ def _not_measured(found: Found, missing: Missing) -> list[Block]:
         for runs in cases.values():
             lines += [(f"{side}, ", Code(runs.case.id), ": ", Code(failure)) for failure in runs.failures]
             lines += _too_few(found, side, runs.case.id, len(runs.records))
-            lines += [(Code(runs.case.id), " says: ", Code(note)) for note in runs.notes if note not in missing.told]
     if any(runs.case.lane == "cpu" for runs in found.sides["base"].values()):
         lines.append("anything of a GPU: this is the cpu lane, with a reduced model; its times say nothing of a GPU")
     lines.append(("several GPUs: ", Code("--suite distributed"), " does"))
     return [Heading("Not measured"), Items(lines)]
+
+
+def _notes(found: Found, missing: Missing) -> list[Block]:
+    """Return what the runs say of themselves, unless it has been said."""
+    each = [runs for cases in found.sides.values() for runs in cases.values()]
+    lines: list[Text] = [(Code(r.case.id), ": ", Code(n)) for r in each for n in r.notes if n not in missing.told]
+    return [Heading("What the runs note"), Items(lines)] if lines else []
 
 
 def _too_few(found: Found, side: str, case_id: str, there: int) -> list[Text]:

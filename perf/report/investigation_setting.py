@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from perf.environment import Environment, processor
 from perf.findings import Runs
-from perf.investigation import Found
+from perf.investigation import PHOTOGRAPHS, Found
 from perf.record import Record
 from perf.report.blocks import Block, Code, Heading, Items, Paragraph, Table, Text, joined
 from perf.report.humanize import number
@@ -119,7 +120,11 @@ def methods(found: Found) -> list[Block]:
 
 
 def _again(runs: Runs, count: int) -> str:
-    return f"{runs.records[0].command} --runs {count}"
+    return f"{_GENERATED.sub(f'--data data/{PHOTOGRAPHS}', runs.records[0].command)} --runs {count}"
+
+
+# They lie in the report's own folder, wherever that is.
+_GENERATED = re.compile(rf"--data \S*/data/{PHOTOGRAPHS}(?= |$)")
 
 
 def _how(runs: Runs) -> str:

@@ -183,7 +183,7 @@ def more_section(found: Found, missing: Missing) -> list[Block]:
     if fit is None or not fit.finished:
         return [*title, *missing.say("logging, positional embedding, validation", fit, "fit_step")]
     names = {
-        "a step is longer for logging by": "logging_cost",
+        "a step is longer for logging by (below 0: lost in the scatter)": "logging_cost",
         "interpolating the positional embedding, a step": "pos_embed",
         "a validation": "validation",
         "batches of it": "validation_steps",
