@@ -109,12 +109,12 @@ class Runs:
         return "; ".join(about) or f"the records of {self.case.id} have no {name}"
 
 
-# Where a temporary file lay: another place in every run.
-_TEMPORARY = re.compile(r"(?<![\w/])/(?:[^\s'\"():,]+/)?tmp[^\s/]*/")
+# The folders of an absolute path: this machine's, and of a temporary file another in every run.
+_FOLDERS = re.compile(r"(?<![\w.:/])/(?:[\w.+-]+/)+")
 
 
 def _placeless(note: str) -> str:
-    return _TEMPORARY.sub("", without_folders(note))
+    return _FOLDERS.sub("", without_folders(note))
 
 
 def _tells_of(note: str, words: Iterable[str]) -> bool:

@@ -60,9 +60,11 @@ def on(cases: Sequence[Case], data: Path | None) -> list[Case]:
     """Return the cases with those that read a data set on this one.
 
     Raises:
-        ValueError: none does.
+        ValueError: none does, and it is one that was given.
     """
     reading = [case for case in cases if reads(case, data)]
+    if not reading and data is not None and data.name == PHOTOGRAPHS:
+        return list(cases)
     moved = dict(zip(reading, on_data(reading, data), strict=True))
     return [moved.get(case, case) for case in cases]
 

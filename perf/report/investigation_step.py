@@ -62,7 +62,7 @@ def _residual(host: Mapping[str, Spread], step: Spread) -> str:
     rest = host.get("other")
     named = f"What is in no named phase is other, {_share(rest.median, step.median)} of it. " if rest else ""
     apart = abs(sum(part.median for part in host.values()) - step.median)
-    return f"{named}The phases sum to the update within {_share(apart, step.median)}."
+    return f"{named}The phases sum to the update within {100 * apart / step.median:.3f} %."
 
 
 def _swatches(host: Mapping[str, Spread]) -> list[str]:
@@ -278,9 +278,9 @@ def _ratio(before: Runs, after: Runs, name: str) -> str:
     sides = [{r.run: s.value for r in one.finished if (s := r.signal(name))} for one in (before, after)]
     shared = sorted(sides[0].keys() & sides[1].keys())
     old, new = ([side[run] for run in shared] for side in sides)
+    if shared and old == new:
+        return "the same in every run"
     if len(shared) < 2 or min(*old, *new) <= 0:
         return "-"
-    if old == new:
-        return "1, every run the same"
     found = paired_interval(old, new)
     return f"{found.ratio:.4g} ({found.low:.4g} to {found.high:.4g})"

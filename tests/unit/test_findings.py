@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from factories import a_signal, parts
 from investigated import FIT, a_run, fit_signals
 
@@ -38,6 +39,18 @@ def test_a_missing_signal_is_explained_in_the_words_of_the_runs() -> None:
     assert Runs(FIT, [blind]).missing("fit_gpu_busy") == "the profiler saw no kernel of the GPU (no CUPTI?)"
     assert Runs(FIT, [blind]).missing("phase_peak_memory") == "memory not measured: X"
     assert Runs(FIT, [blind]).missing("logging_cost") == "the records of nano-b4-fit have no logging_cost"
+
+
+@pytest.mark.parametrize(
+    ("note", "told"),
+    [
+        ("rejects /tmp/tmp12/data/photos with x='y'", "rejects photos with x='y'"),
+        ("at '/home/me/env/lib/python3.11/site-packages/rfdetr/a.py:3'", "at 'rfdetr/a.py:3'"),
+        ("320 samples/s, rfdetr/b.py:1, https://x.org/a/b", "320 samples/s, rfdetr/b.py:1, https://x.org/a/b"),
+    ],
+)
+def test_notes_name_no_folder_of_the_machine(note: str, told: str) -> None:
+    assert Runs(FIT, [a_run(FIT, [], 0, notes=[note])]).notes == [told]
 
 
 def test_the_budget_of_a_run_is_what_its_signals_say() -> None:

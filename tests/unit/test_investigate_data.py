@@ -58,4 +58,7 @@ def test_nothing_is_learned_from_generated_photographs(tmp_path: Path) -> None:
         "nano-cpu-b4-convergence",
     ]
     assert [case.data for case in on([FIT, TRAINED], given)] == ["cells", "cells"]
+    assert on([Case(config="nano")], generated) == [Case(config="nano")]
+    with pytest.raises(ValueError, match="none of these cases trains"):
+        on([Case(config="nano")], given)
     assert not reads(Case(config="nano"), given)

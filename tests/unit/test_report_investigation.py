@@ -148,7 +148,7 @@ def test_a_candidate_is_held_against_what_was_before_it(tmp_path: Path) -> None:
 
     assert "## Before and after `fix.py`" in md
     assert "| `map` | `nano-b16-convergence` | 0.51 mAP (0.5 to 0.52 mAP, n=3) |" in md
-    assert "| 1, every run the same |" in md
+    assert "| the same in every run |" in md
     assert re.search(
         r"\| `fit_step` \| `nano-b4-fit` \| 101.0 ms .* \| 51.00 ms .* \| 0.50\d+ \(0.4\d+ to 0.5\d+\) \|", md
     )
