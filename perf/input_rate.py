@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from perf.record import Signal
 
 LOADER_RATE = "loader_rate_w"
-# Rates of one loader differ by as much from one second to the next.
+# Stretches of a second of one loader differ by as much on a quiet machine: 154 to 167 samples/s (docs/input.md's run).
 MARGIN = 0.1
 
 
