@@ -55,7 +55,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--cold", action="store_true", help="an Inductor cache of its own a case: run 0 compiles cold, the others warm"
     )
     group.addoption("--patch", type=Path, metavar="FILE", help="Python file to import before rfdetr builds the model")
-    group.addoption("--data", type=Path, metavar="DIR", help="train on this data set: COCO 2017, Roboflow or YOLO")
+    group.addoption(
+        "--data", type=Path, metavar="DIR", help="train on, or read, this data set: COCO 2017, Roboflow, YOLO"
+    )
     group.addoption("--at-once", type=int, metavar="N", help="trainings at the same time; default 3, on cpu one a core")
     group.addoption("--run-timeout", type=float, default=3600.0, metavar="SECONDS", help="longest time for one run")
     group.addoption("--resume", metavar="SESSION", help="go on with this session: runs that finished are not repeated")

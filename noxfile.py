@@ -3,6 +3,8 @@
     nox -s perf-2.14                          measure, judge and report the pinned rfdetr release
     nox -s perf-2.14 -- --rfdetr VALUE        another one: release, local checkout or git URL
     nox -s perf-2.14 -- -k nano --maxfail=1   whatever else follows -- goes to pytest
+    nox -s investigate-2.14 -- --out FOLDER   where the time of a training goes, as a report
+    nox -s traceml-2.14 -- --out FOLDER       TraceML's answer beside it, in the same folder
     nox -s ab-2.14 -- --base 1.11.1 --head .  two of them, their runs interleaved; more goes to rfdetr-perf ab
     nox -s ci -- STEP                         a step of .github/workflows
 
@@ -40,6 +42,8 @@ nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.reuse_venv = "yes"
 nox.options.sessions = ["lint", "tests"]
 
+# Its summary's schema is read by perf/traceml.py.
+TRACEML = "traceml-ai==0.5.0"
 GROUPS: dict[str, list[str]] = nox.project.load_toml(ROOT / "pyproject.toml")["dependency-groups"]
 
 
@@ -198,13 +202,40 @@ def calibrate_session(minor: str) -> Callable[[nox.Session], None]:
     return calibrate
 
 
+def investigate_session(minor: str) -> Callable[[nox.Session], None]:
+    """Return the session that says where the time of a training goes with one torch minor."""
+
+    def investigate(session: nox.Session) -> None:
+        [rfdetr], rest = parse(session.posargs, "--rfdetr")
+        install(session, minor, rfdetr)
+        session.run("rfdetr-perf", "investigate", *rest, env=variables(minor))
+
+    torch = MATRIX[minor].torch
+    investigate.__doc__ = f"Report where the time of a training goes with torch {torch}{problem(minor)}."
+    return investigate
+
+
+def traceml_session(minor: str) -> Callable[[nox.Session], None]:
+    """Return the session that has TraceML measure the same training with one torch minor."""
+
+    def traceml(session: nox.Session) -> None:
+        [rfdetr], rest = parse(session.posargs, "--rfdetr")
+        # In an environment of its own: what it brings along must not be in those that measure.
+        install(session, minor, rfdetr, TRACEML)
+        session.run("rfdetr-perf", "traceml", *rest, env=variables(minor))
+
+    torch = MATRIX[minor].torch
+    traceml.__doc__ = f"Have TraceML measure the training of an investigation with torch {torch}{problem(minor)}."
+    return traceml
+
+
 def unknown_minor(arguments: list[str]) -> str | None:
     """Return what is wrong with the torch minors that nox's ``arguments`` ask for, or None.
 
     nox compares names as numbers where it can: for it, perf-2.1 is perf-2.10, and it would measure that.
     """
     for argument in arguments[: arguments.index("--")] if "--" in arguments else arguments:
-        asked = re.fullmatch(r"(?:-[se]|--sessions?=)?(?:perf|ab|calibrate)-(.+)", argument)
+        asked = re.fullmatch(r"(?:-[se]|--sessions?=)?(?:perf|ab|calibrate|investigate|traceml)-(.+)", argument)
         try:
             pins_for(asked[1] if asked else DEFAULT_MINOR)
         except ValueError as error:
@@ -222,6 +253,10 @@ for _minor, _pins in MATRIX.items():
     nox.session(name=f"ab-{_minor}", python=_pins.python)(ab_session(_minor))
 for _minor, _pins in MATRIX.items():
     nox.session(name=f"calibrate-{_minor}", python=_pins.python)(calibrate_session(_minor))
+for _minor, _pins in MATRIX.items():
+    nox.session(name=f"investigate-{_minor}", python=_pins.python)(investigate_session(_minor))
+for _minor, _pins in MATRIX.items():
+    nox.session(name=f"traceml-{_minor}", python=_pins.python)(traceml_session(_minor))
 
 
 @nox.session(python=MATRIX[DEFAULT_MINOR].python)

@@ -16,14 +16,16 @@ Backend = Literal["inductor", "aot_eager", "eager"]
 MultiScale = Literal["off", "per-batch", "per-sample"]
 Dynamic = Literal["rfdetr", "on", "off", "auto"]
 Mode = Literal["default", "reduce-overhead", "max-autotune-no-cudagraphs"]
-Measure = Literal["step", "epoch", "parity", "convergence", "fit"]
+Measure = Literal["step", "epoch", "parity", "convergence", "fit", "input"]
 Strategy = Literal["auto", "ddp"]
 OptimizeDdp = Literal["torch", "on", "off", "python-reducer"]
 Augmentation = Literal["cpu", "gpu"]
 SHAPES = "shapes"
 
 
-NEED_DATA = ("epoch", "convergence", "fit")
+NEED_DATA = ("epoch", "convergence", "fit", "input")
+TAKE_DATA = ("convergence", "fit", "input")
+TAKE_STEPS = ("convergence", "fit")
 NEED_MEASURE = ("measure", "steps", "augmentation", "data", "accumulate")
 NEED_COMPILE = ("backend", "dynamic", "mode", "suppress_errors", "capture_scalars", "optimize_ddp")
 
@@ -34,10 +36,11 @@ class Case(BaseModel):
     ``lane="cpu"`` means the reduced model sizes of :mod:`perf.rfdetr_api`, run on a CPU.
     ``measure`` is what a run does: time and count the step on a fixed batch, go through one epoch of the generated
     data set (:mod:`perf.shapes`), hold the compiled step against the eager one, train from random weights and score
-    what that learned, or say where the time of the training loop goes (``fit``). The last two are on ``data``, the
-    generated set or one of a user's, by the name of its folder, for ``steps`` optimizer updates; None: those of its
-    :mod:`perf.recipe`, or as many as :mod:`perf.probes.fit` needs. ``accumulate`` batches make an update of a fit.
-    ``augmentation`` is rfdetr's backend, which needs a data set.
+    what that learned, say where the time of the training loop goes (``fit``), or read samples as a training would,
+    without one (``input``). The last three do it on ``data``, the generated set or one of a user's, by the name of its
+    folder; the first two of them for ``steps`` optimizer updates; None: those of its :mod:`perf.recipe`, or as many as
+    :mod:`perf.probes.fit` needs. ``accumulate`` batches make an update of a fit. ``augmentation`` is rfdetr's backend,
+    which needs a data set.
 
     The rest needs ``compile``. ``backend``: rfdetr itself always asks for Inductor. ``dynamic`` (``auto`` is None to
     ``torch.compile``) and ``mode`` replace what rfdetr passes; ``suppress_errors`` and ``capture_scalars`` set the
@@ -111,10 +114,11 @@ class Case(BaseModel):
     def _of_a_training(self) -> Case:
         """Refuse what only a training has, or what it cannot have."""
         if self.augmentation != "cpu" and self.measure not in NEED_DATA:
-            msg = f"augmentation={self.augmentation!r} needs a data set: measure an epoch, a fit or convergence"
+            msg = f"augmentation={self.augmentation!r} needs a data set: measure an epoch, a fit, convergence or input"
             raise ValueError(msg)
-        if (self.steps is not None or self.data != SHAPES) and not self.takes_data:
-            msg = f"steps and data are of a training: measure={self.measure!r} has neither"
+        takes_steps = self.measure in TAKE_STEPS
+        if (self.steps is not None and not takes_steps) or (self.data != SHAPES and not self.takes_data):
+            msg = f"steps and data are of a training: measure={self.measure!r} has not both"
             raise ValueError(msg)
         if self.accumulate != 1 and self.measure != "fit":
             msg = f"accumulate is of a fit: measure={self.measure!r} makes every batch an update"
@@ -128,6 +132,15 @@ class Case(BaseModel):
             raise ValueError(msg)
         if self.measure == "fit" and self.distributed:
             msg = f"{self.id}: a fit is of one process; measure several by their step or epoch (docs/clusters.md)"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _of_the_input(self) -> Case:
+        """Refuse what changes nothing where no model is built."""
+        changed = self.compile or self.cuda_graphs or self.precision != "auto" or self.distributed
+        if self.measure == "input" and changed:
+            msg = "input is read without a model, in one process: compile, CUDA graphs, precision and ranks change none"
             raise ValueError(msg)
         return self
 
@@ -148,8 +161,8 @@ class Case(BaseModel):
 
     @property
     def takes_data(self) -> bool:
-        """Whether the data set that it trains on may be a user's."""
-        return self.measure in ("convergence", "fit")
+        """Whether a run reads the data set that the user gives."""
+        return self.measure in TAKE_DATA
 
     @property
     def eager(self) -> Case:
@@ -200,7 +213,7 @@ _ID = re.compile(
     r"(?:-suppress-(?P<suppress_errors>on|off))?(?:-scalars-(?P<capture_scalars>on|off))?(?P<cuda_graphs>-graphs)?"
     r"(?:-(?P<multi_scale>per-batch|per-sample))?(?P<unexpanded>-unexpanded)?(?P<nonsquare>-nonsquare)?"
     r"(?P<padded>-padded)?(?:-w(?P<workers>\d+))?(?:-x(?P<devices>\d+))?(?:-nodes(?P<nodes>\d+))?(?:-(?P<strategy>ddp))?"
-    r"(?:-optimize-ddp-(?P<optimize_ddp>on|off|python-reducer))?(?:-(?P<measure>epoch|parity|convergence|fit))?"
+    r"(?:-optimize-ddp-(?P<optimize_ddp>on|off|python-reducer))?(?:-(?P<measure>epoch|parity|convergence|fit|input))?"
     r"(?:-s(?P<steps>\d+))?(?:-(?P<augmentation>gpu)-aug)?(?:-accumulate(?P<accumulate>\d+))?"
     r"(?:-on-(?P<data>[a-z0-9]+(?:-[a-z0-9]+)*))?"
 )

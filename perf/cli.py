@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from perf.commands.ab import AB, COMPARE
 from perf.commands.calibrate import CALIBRATE
 from perf.commands.ci import CI
+from perf.commands.investigate import INVESTIGATE, TRACEML
 from perf.commands.judge import JUDGE, REPORT
 from perf.commands.listing import CASES, MATRIX, SEEDS
 from perf.commands.refresh import REFRESH
@@ -21,7 +22,10 @@ from perf.commands.scaling import SCALING
 from perf.commands.trend import TREND
 from perf.verdicts import EXIT_BAD_INPUT
 
-COMMANDS = (JUDGE, REPORT, COMPARE, AB, CALIBRATE, REFRESH, SCALING, TREND, SEEDS, CI, RUN, MATRIX, CASES)
+COMMANDS = (
+    *(JUDGE, REPORT, COMPARE, AB, CALIBRATE, INVESTIGATE, TRACEML, REFRESH, SCALING, TREND, SEEDS, CI),
+    *(RUN, MATRIX, CASES),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -77,7 +77,8 @@ class Signal(_Strict):
 class Record(_Strict):
     """One run of one case.
 
-    ``untimed``: it only counted. ``evidence`` names files beside the record.
+    ``untimed``: it only counted. ``evidence`` names files beside the record. ``flags`` are rfdetr's settings that
+    differ from its defaults, by name; ``precision`` is what Lightning made of the case's.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -97,6 +98,8 @@ class Record(_Strict):
     gpu_after: list[GpuState] = []
     warmup_steps: int = 0
     adaptations: list[str] = []
+    flags: dict[str, str] = Field(default={}, exclude_if=lambda flags: not flags)
+    precision: str | None = Field(default=None, exclude_if=lambda precision: precision is None)
     notes: list[str] = []
     signals: list[Signal] = []
 

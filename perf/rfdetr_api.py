@@ -359,6 +359,21 @@ def _without_hub(model_config: Any) -> Iterator[list[str]]:
         yield ["rfdetr's load_pretrain_weights skipped: this config would fetch DINOv2 weights from a hub"]
 
 
+# Where files lie says nothing of the work, and a path is this machine's own.
+_PATHS = ("dataset_dir", "output_dir")
+
+
+def flags(built: BuiltModule) -> dict[str, str]:
+    """Return the settings of the model and of the training that are not rfdetr's defaults, as one would write them."""
+    found: dict[str, str] = {}
+    for config in (built.model_config, built.train_config):
+        for name, field_ in type(config).model_fields.items():
+            value = getattr(config, name)
+            if name not in _PATHS and value != field_.get_default(call_default_factory=True):
+                found[name] = repr(getattr(value, "value", value))  # of an enumeration, what one would write
+    return found
+
+
 @dataclass(frozen=True)
 class More:
     """Arguments more for rfdetr's model config, its training config and its trainer; they win over the case's."""
@@ -403,17 +418,38 @@ def build_module(case: Case, output_dir: Path, seed: int = 0, more: More = More(
     from rfdetr.training import RFDETRModelModule
 
     seed_everything(seed, workers=True, verbose=False)
+    model_config, train_config = build_configs(case, output_dir, more)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # rfdetr warns that random weights are random
-        config = _config_class(case)
-        model_config = config(**{**_model_fields(case, config), **more.model})
-        train_config = _train_config(case, output_dir, more.train)
         with _without_hub(model_config) as adaptations:
             module = RFDETRModelModule(model_config, train_config)
     _set_dynamo(case)  # now, since rfdetr has just set its own
     return BuiltModule(
         case=case, model_config=model_config, train_config=train_config, module=module, adaptations=adaptations
     )
+
+
+def build_configs(case: Case, output_dir: Path, more: More = More()) -> tuple[Any, Any]:
+    """Return rfdetr's model config and training config of ``case``.
+
+    Raises:
+        ValueError: this rfdetr has no such config or setting.
+    """
+    config = _config_class(case)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # rfdetr warns that random weights are random
+        model_config = config(**{**_model_fields(case, config), **more.model})
+        return model_config, _train_config(case, output_dir, more.train)
+
+
+def shipped_resolution(case: Case) -> int:
+    """Return the side in px of the square that the config of ``case`` is shipped with, on any lane."""
+    return int(_default(_config_class(case), "resolution"))
+
+
+def shipped_resolutions() -> list[int]:
+    """Return the sides in px that this release ships configs with, smallest first."""
+    return sorted({int(_default(config, "resolution")) for config in shipped_configs().values()})
 
 
 def _set_dynamo(case: Case) -> None:

@@ -44,12 +44,13 @@ def write_fit_data(folder: Path, case: Case, updates: int) -> Path:
     spec = SPECS[case.lane]
     root = write_shapes(folder, spec)
     wanted = updates * case.batch_size * case.accumulate
-    _repeat(root / "train" / ANNOTATIONS, -(-wanted // spec.images_train))
+    list_again(root / "train" / ANNOTATIONS, -(-wanted // spec.images_train))
     (root / MANIFEST).unlink()  # it is that spec's no longer
     return root
 
 
-def _repeat(path: Path, times: int) -> None:
+def list_again(path: Path, times: int) -> None:
+    """List every image of the annotation file at ``path`` so many times, under other ids."""
     found = json.loads(path.read_text(encoding="utf-8"))
     images, annotations = found["images"], found["annotations"]
     found["images"] = [{**one, "id": k * len(images) + one["id"]} for k in range(times) for one in images]

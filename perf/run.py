@@ -21,12 +21,14 @@ from perf.cluster import cluster
 from perf.dataset import read_data_set
 from perf.evidence import CURVE, Evidence, collecting, left_behind
 from perf.gates import PROOF
+from perf.photos import write_photos
 from perf.probes import compilation
 from perf.probes.convergence import Curve, converge, keep
 from perf.probes.convergence import signals as convergence_signals
 from perf.probes.distributed import Graphs, communication, gather, watching_graphs
 from perf.probes.epoch import run_epoch
 from perf.probes.fit import FIT_PLANS, Fit
+from perf.probes.input_pipeline import PHOTOS, InputProbe
 from perf.probes.memory import peak_memory
 from perf.probes.parity import ADAPTATION, FULL_FLOAT32, parity
 from perf.probes.parts import Tally
@@ -37,7 +39,7 @@ from perf.probes.work import aten_ops, call_counts, dispatched_ops
 from perf.progress import Progress
 from perf.recipe import recipe_of, write_data
 from perf.record import PATCHED, TIMED, Record, Signal, write_record
-from perf.rfdetr_api import Built, Sample, Stepper, build, fit, steered, task_of, validate
+from perf.rfdetr_api import Built, Sample, Stepper, build, fit, flags, steered, task_of, validate
 from perf.rfdetr_fit import build_fit, write_fit_data
 from perf.rfdetr_train import build_training
 from perf.run_order import MINOR_VARIABLE, Order
@@ -106,6 +108,12 @@ class Run:
         self._end("finished")
         return self.record
 
+    def _take(self, built: Built) -> None:
+        """Note what rfdetr was told, which a reader needs to make sense of any number."""
+        self.model = built.module.model
+        self.record.flags = flags(built)
+        self.record.precision = str(built.trainer.precision)
+
     def _keep_compilation(self) -> None:
         """Add what was compiled until now to the record of a failed run: where it broke is what a reader wants."""
         if not self.order.case.compile or self.model is None or self.record.signal("graphs"):
@@ -123,11 +131,12 @@ class Run:
             compilation.reset()
             if case.takes_data:
                 self.record.adaptations = adaptations
-                (self._train if case.trains else self._fit)(Path(scratch))
+                on_data = {"convergence": self._train, "fit": self._fit, "input": self._measure_input}
+                on_data[case.measure](Path(scratch))
                 return
             built = build(case, Path(scratch))
             self.record.adaptations = [*adaptations, *built.adaptations]
-            self.model = built.module.model
+            self._take(built)
             if case.measure == "epoch":
                 self._measure_epoch(built, Path(scratch))
             elif case.measure == "parity":
@@ -186,7 +195,7 @@ class Run:
         self.record.environment.workload = f"{case.data} {data.digest[:12]}, {recipe.text}"
         built = build_training(case, recipe, data, scratch / "out", seed=self.order.run)
         self.record.adaptations += built.adaptations
-        self.model = built.module.model
+        self._take(built)
         curve = Curve()
         try:
             with self.progress.during("training", lambda: curve.text):
@@ -205,7 +214,7 @@ class Run:
         self.record.environment.workload = f"{case.data} {data.digest[:12]}"
         built = build_fit(case, data, scratch / "out", updates, plan.val_batches)
         self.record.adaptations += built.adaptations
-        self.model = built.module.model
+        self._take(built)
         self.record.warmup_steps = 2 + plan.warmup  # the first, and that of the first validation
         probe = Fit(built, plan, self.order.stem, self.progress)
         try:
@@ -215,6 +224,25 @@ class Run:
             self.record.evidence = left_behind(self.order.stem)
             self._add([one for one in probe.signals if one.kind not in TIMED or not self.order.untimed])
         self._add([one for one in compilation.signals(self.model) if case.compile and one.name in PROOF])
+
+    def _measure_input(self, scratch: Path) -> None:
+        """Read samples as a training does; what could not be read is told by a note."""
+        case = self.order.case
+        if self.order.untimed:
+            msg = f"{case.id}: input is time and nothing else: measure it without --untimed"
+            raise ValueError(msg)
+        if task_of(case).keypoints and self.order.data is None:
+            msg = f"{case.id}: the generated data set has no keypoints; give a data set with them by --data"
+            raise ValueError(msg)
+        photos = write_photos(scratch, PHOTOS)
+        data = read_data_set(self.order.data or photos["jpeg"])
+        # Of generated pictures the digest depends on the library that wrote the files, and their cost does not.
+        self.record.environment.workload = f"{case.data} {data.digest[:12]}" if self.order.data else PHOTOS.text
+        cpus = self.record.environment.cpu_count
+        probe = InputProbe(case, data, photos, scratch, cpus, self.progress.say)
+        self.record.notes = probe.notes
+        for signals in probe.measure():
+            self._add(signals)
 
     def _validate(self, built: Built, samples: list[Sample]) -> None:
         """Compile what the validation loop runs, over two batches so that a recompile for the second is seen."""

@@ -91,18 +91,18 @@ def chosen_cases(ids: Sequence[str], lane: str, name: str = DEFAULT_SUITE) -> tu
 
 
 def on_data(cases: Sequence[Case], data: Path | None) -> tuple[Case, ...]:
-    """Return ``cases`` with their trainings on the data set at ``data``; None leaves them on the generated one.
+    """Return ``cases`` with those that read one on the data set at ``data``; None leaves them on the generated one.
 
     Raises:
-        ValueError: a case names a data set by its folder, and that is not the one that is given; or nothing trains.
+        ValueError: a case names a data set by its folder, and that is not the one that is given; or nothing reads one.
     """
     name = folder_name(data) if data else SHAPES
     wrong = [case for case in cases if case.data not in (SHAPES, name)]
     if wrong:
-        msg = f"case {wrong[0].id!r} trains on {wrong[0].data!r}: give the folder of that name with --data"
+        msg = f"case {wrong[0].id!r} reads {wrong[0].data!r}: give the folder of that name with --data"
         raise ValueError(msg)
     if data and not any(case.takes_data for case in cases):
-        msg = f"--data {data}: none of these cases trains: add --suite convergence or fit"
+        msg = f"--data {data}: none of these cases trains: add --suite convergence, fit or input"
         raise ValueError(msg)
     return tuple(case.model_copy(update={"data": name}) if case.takes_data else case for case in cases)
 

@@ -148,14 +148,15 @@ def _write_split(folder: Path, count: int, draw: random.Random, spec: ShapesSpec
         (folder / name).write_bytes(png(paint(draw, width, height, shapes)))
         images.append({"id": index, "license": 1, "file_name": name, "height": height, "width": width})
         annotations += [annotation(len(annotations) + k, index, shape) for k, shape in enumerate(shapes)]
-    _write_json(folder / ANNOTATIONS, {**_header(), "images": images, "annotations": annotations})
+    _write_json(folder / ANNOTATIONS, {**header(), "images": images, "annotations": annotations})
 
 
 def _write_json(path: Path, document: dict[str, Any]) -> None:
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8", newline="\n")
 
 
-def _header() -> dict[str, Any]:
+def header() -> dict[str, Any]:
+    """Return what a COCO file says before its images and annotations: the classes, as Roboflow lists them."""
     # Roboflow puts a category without annotations before the classes and names it as their supercategory.
     root = {"id": 0, "name": "shapes", "supercategory": "none"}
     classes = [{"id": k, "name": kind, "supercategory": "shapes"} for k, kind in enumerate(KINDS, start=1)]

@@ -112,6 +112,11 @@ def _collapse(lane: Lane) -> list[Case]:
     return _convergence(lane)[:1]
 
 
+def _input(lane: Lane) -> list[Case]:
+    """Samples read as a training reads them, without one."""
+    return [_with(_base(lane), measure="input")]
+
+
 DEFAULT_SUITE = "main"
 _MAKERS: dict[str, Callable[[Lane], list[Case]]] = {
     DEFAULT_SUITE: _main,
@@ -125,6 +130,7 @@ _MAKERS: dict[str, Callable[[Lane], list[Case]]] = {
     "fit": _fit,
     "quick": _quick,
     "collapse": _collapse,
+    "input": _input,
 }
 SUITES = tuple(_MAKERS)
 LANES: tuple[Lane, ...] = ("gpu", "cpu")

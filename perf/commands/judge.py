@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 
 from perf.commands.arguments import Command, add_output, add_records
-from perf.commands.output import tell
+from perf.commands.output import say, tell
 from perf.expected import cases_not_run, expected_cases
+from perf.investigation import MANIFEST
 from perf.judge import Options, judge
 from perf.record_files import Narrowing, take
 
@@ -27,9 +28,19 @@ def _judge(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
+    if (options.records / MANIFEST).is_file():
+        from perf.report.investigation import write_report
+
+        say("".join(f"{path}: written\n" for path in write_report(options.records)))
+        return 0
     _judge(options)
     return 0
 
 
 JUDGE = Command("judge", "hold records against baselines; the exit code is the verdict", _declare, _judge)
-REPORT = Command("report", "the same report for reading: exits 0 whatever the verdict", _declare, _report)
+REPORT = Command(
+    "report",
+    "the same report for reading: exits 0 whatever the verdict; of an investigation's folder, its report anew",
+    _declare,
+    _report,
+)

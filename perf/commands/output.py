@@ -82,5 +82,6 @@ def resumable(session: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        say_aside(f"interrupted; the same command with --resume {session} goes on")
+        told = f"--resume {session}".rstrip()  # without a name where the folder says which
+        say_aside(f"interrupted; the same command with {told} goes on")
         raise SystemExit(EXIT_INTERRUPTED) from None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
+
 from perf.gates import percent, plain
 from perf.record import Kind
 from perf.verdicts import SignalVerdict
@@ -31,6 +34,20 @@ def number(value: float | None, kind: Kind, unit: str) -> str:
         return _scaled(value * _BYTES[unit], _BYTES_LADDER)
     shown = plain(value)
     return shown if kind.startswith("count") or unit in _COUNTS else f"{shown} {unit}"
+
+
+def over_runs(values: Sequence[float], kind: Kind, unit: str) -> str:
+    """Return the median of the runs with its unit, their range, and their number n; not of none."""
+    middle, low, high = (number(_told(end(values), kind), kind, unit) for end in (statistics.median, min, max))
+    if low == high:
+        return f"{middle} (n={len(values)}{', all alike' if len(values) > 1 else ''})"
+    shared = high.rpartition(" ")[2]
+    return f"{middle} ({low.removesuffix(f' {shared}')} to {high}, n={len(values)})"
+
+
+def _told(value: float, kind: Kind) -> float:
+    """Return a value with the digits that a reader can use: all of a count."""
+    return value if kind.startswith("count") else float(f"{value:.4g}")
 
 
 def change(row: SignalVerdict) -> str:

@@ -26,6 +26,7 @@ COMPILED = {
 }
 ROOT = Path(__file__).resolve().parents[2]
 ONE_RELEASE = Path(__file__).with_name("one_release.py")
+ONE_INPUT = Path(__file__).with_name("one_input.py")
 
 
 @pytest.fixture(params=RELEASES, scope="session")
@@ -34,15 +35,26 @@ def release(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def answers(release: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return what one_release.py finds out about a release, installed where nothing else is."""
+def installed(release: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder in which a release is installed, and nothing else."""
     folder = tmp_path_factory.mktemp(release)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
     subprocess.run([*pip, f"rfdetr=={release}"], check=True)
-    command = [sys.executable, str(ONE_RELEASE)]
-    done = subprocess.run(command, env=alone(folder), capture_output=True, text=True, check=False)
+    return folder
+
+
+def told(script: Path, folder: Path) -> dict[str, Any]:
+    """Return the JSON object that ``script`` prints last with the rfdetr of ``folder``."""
+    done = subprocess.run([sys.executable, str(script)], env=alone(folder), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.fixture(scope="session")
+def answers(release: str, installed: Path) -> dict[str, Any]:
+    """Return what one_release.py finds out about a release."""
+    found = told(ONE_RELEASE, installed)
     assert found["version"] == release
     return found
 
@@ -93,3 +105,40 @@ def test_rfdetr_s_own_compile_recipe_runs_on_a_cpu(release: str, answers: dict[s
     assert (found["error"], found["graphs"], found["graph_breaks"]) == COMPILED[release.rpartition(".")[0]]
     assert found["frames"] > 0
     assert (found["frames_failed"], found["failed"], found["recompiles"]) == (0, [], 0)
+
+
+@pytest.fixture(scope="session")
+def samples(release: str, installed: Path) -> dict[str, Any]:
+    """Return what one_input.py finds out about a release."""
+    found = told(ONE_INPUT, installed)
+    assert found["version"] == release
+    return found
+
+
+def sides(samples: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:
+    return [(kind, samples[kind]) for kind in ("bmp_large", "png_large")]
+
+
+def test_the_slow_bmp_decoder_of_one_release_is_seen_as_decoding(release: str, samples: dict[str, Any]) -> None:
+    """1.11.0 made an array of every image that is no JPEG, and an image of that; 1.11.1 mended it.
+
+    A PNG, dear by itself, took a third more for it and a BMP five times as long; one of each is read in turn.
+    """
+    decoding, others = ({kind: parts[name] for kind, parts in sides(samples)} for name in ("decode", "resize"))
+
+    slow = decoding["bmp_large"] > 0.15 * decoding["png_large"]
+    assert slow == (release == "1.11.0"), decoding
+    assert others["bmp_large"] == pytest.approx(others["png_large"], rel=0.5)
+
+
+@pytest.mark.parametrize("kind", ["jpeg", "bmp_large"])
+def test_every_part_of_a_sample_is_seen_and_nothing_is_left_out(kind: str, samples: dict[str, Any]) -> None:
+    parts = samples[kind]
+
+    assert set(parts) == {"decode", "resize", "other"}
+    assert all(part > 0 for part in parts.values())
+
+
+def test_loaders_with_workers_and_without_yield_samples(samples: dict[str, Any]) -> None:
+    assert all(rate > 1 for rate in samples["rates"].values())
+    assert set(samples["augment"]) == {"augment", "normalize"}

@@ -36,7 +36,7 @@ def run_pytest(*arguments: str, **environment: str) -> subprocess.CompletedProce
         (("--patch", "no/such/fix.py"), "--patch no/such/fix.py: no such file"),
         (("--data", "no/such/cells", "--suite", "convergence"), "no/such/cells: no such folder"),
         (("--data", "docs"), "--data docs: none of these cases trains"),
-        (("--case", "nano-b16-convergence-on-cells"), "trains on 'cells': give the folder of that name with --data"),
+        (("--case", "nano-b16-convergence-on-cells"), "reads 'cells': give the folder of that name with --data"),
         (("--gate", "wall,speed"), "--gate: unknown kind speed; known: count-strict, count-volume, device"),
         (("--case", "tiny-b4"), "case 'tiny-b4': unknown config 'tiny'; known: nano, small, "),
         (("--resume", "20260101T000000Z-1"), "--resume 20260101T000000Z-1: no such session in "),

@@ -14,7 +14,7 @@ import torch
 from perf import rfdetr_api
 from perf.case import Case, MultiScale
 from perf.configs import KNOWN, config_name, config_names
-from perf.rfdetr_api import Built, BuiltModule, Stepper, build, build_module, fit, steered, task_of
+from perf.rfdetr_api import Built, BuiltModule, Stepper, build, build_module, fit, flags, steered, task_of
 from perf.workload import BOXES_PER_IMAGE, make_samples
 
 if importlib.util.find_spec("rfdetr") is None:
@@ -333,3 +333,11 @@ def test_augmentation_is_where_the_case_has_it(augmentation: Any, backend: str, 
 
     found = built.train_config.augmentation_backend
     assert getattr(found, "value", found) == backend
+
+
+def test_settings_other_than_the_defaults_are_told_and_no_path_among_them(tmp_path: Path) -> None:
+    found = flags(build_module(Case(config="nano", lane="cpu", batch_size=2), tmp_path))
+
+    assert (found["resolution"], found["batch_size"], found["pretrain_weights"]) == ("128", "2", "None")
+    assert "num_workers" not in found
+    assert str(tmp_path) not in str(found)

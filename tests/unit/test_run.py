@@ -11,7 +11,10 @@ from factories import CPU_EAGER
 from tiny import one_thread
 
 from perf import run as runs
-from perf.record import Record, read_record, write_record
+from perf.case import Case
+from perf.photos import PhotoSpec, write_photos
+from perf.probes.input_pipeline import InputProbe
+from perf.record import Record, Signal, read_record, write_record
 from perf.run import Plan, Run
 from perf.run_order import MINOR_VARIABLE, Order
 
@@ -134,3 +137,41 @@ def test_a_run_that_only_counts_takes_no_time(order: Order, benchmark: Any) -> N
     assert record.untimed
     assert [signal.name for signal in record.signals] == [n for n in SIGNALS if n not in ("step_time", "peak_rss")]
     assert record.command.endswith(" --untimed")
+
+
+INPUT = Case(config="nano", lane="cpu", batch_size=2, measure="input")
+
+
+@pytest.mark.parametrize(
+    ("case", "changes", "said"),
+    [
+        (INPUT, {"untimed": True}, "input is time and nothing else: measure it without --untimed"),
+        (INPUT.model_copy(update={"config": "keypoint-preview"}), {}, "no keypoints; give a data set with them"),
+    ],
+)
+def test_an_input_that_cannot_be_measured_says_what_to_do(
+    case: Case, changes: dict[str, Any], said: str, order: Order, benchmark: Any
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        Run(replace(order, case=case, **changes)).measure(benchmark)
+
+
+def test_an_input_is_measured_without_a_model_and_names_its_data(
+    order: Order, benchmark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def measure(probe: InputProbe) -> Iterator[list[Signal]]:
+        probe.notes.append("augment_gpu not measured")
+        yield probe._own([0, 1])
+
+    monkeypatch.setattr(InputProbe, "measure", measure)
+    monkeypatch.setattr(runs, "PHOTOS", PhotoSpec(images=1, width=64, height=48))
+    [own] = write_photos(tmp_path / "own", PhotoSpec(images=1, width=64, height=48), ["png"]).values()
+    generated = Run(replace(order, case=INPUT)).measure(benchmark)
+    given = Run(replace(order, case=INPUT.model_copy(update={"data": "own"}), data=own, run=1)).measure(benchmark)
+
+    for record in (generated, given):
+        assert [signal.name for signal in record.signals] == ["getitem", "decode_share", "resize_share"]
+        assert "augment_gpu not measured" in record.notes
+    assert generated.environment.workload == "1 generated photographs of 64 x 48 px (version 1)"
+    assert given.environment.workload
+    assert given.environment.workload.startswith("own ")

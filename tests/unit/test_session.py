@@ -247,7 +247,7 @@ def test_trainings_move_to_the_data_set_that_is_given(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [None, Path("other")])
 def test_a_training_on_data_that_are_not_given_is_told(data: Path | None) -> None:
-    with pytest.raises(ValueError, match=r"trains on 'cells': give the folder of that name with --data"):
+    with pytest.raises(ValueError, match=r"reads 'cells': give the folder of that name with --data"):
         on_data([TRAINING.model_copy(update={"data": "cells"})], data)
 
 

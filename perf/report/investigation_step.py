@@ -1,0 +1,286 @@
+"""Sections of an investigation about the step: its phases, the GPU, the syncs, memory, compile, a candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from perf.findings import Runs, Spread
+from perf.investigation import BASE, HEAD, Found
+from perf.quality_gates import MAP
+from perf.report.blocks import Block, Code, Command, Figure, Heading, Paragraph, Table, Text, joined, pieces
+from perf.report.figures import Bar, Run, bars, stacked, strips, swatch
+from perf.report.humanize import number, over_runs
+from perf.report.investigation_setting import commands
+from perf.report.missing import Missing
+from perf.stats import paired_interval
+
+# Of a long list the first; the rest is in the records.
+MOST_ROWS = 12
+MOST_LINES = 3
+
+
+def shown(spread: Spread | None) -> str:
+    """Return a number over runs, ``-`` for none."""
+    return "-" if spread is None else over_runs(spread.values, spread.kind, spread.unit)
+
+
+def made_by(found: Found, runs: Runs) -> list[Block]:
+    """Return the command that makes a table's runs again."""
+    return [Command(line) for line in commands(runs, found.asked.runs)]
+
+
+def step_section(found: Found, missing: Missing) -> list[Block]:
+    """Return the phases of an update: host time, GPU time, kernels; and how updates scatter."""
+    title: list[Block] = [Heading("Where an update goes")]
+    fit = found.of("fit")
+    step = fit.spread("fit_step") if fit else None
+    if fit is None or step is None:
+        return [*title, *missing.say("phases of an update", fit, "fit_step")]
+    return [*title, *_phases_table(fit, step), *made_by(found, fit), *_phases_figure(fit, step), *_strips(fit)]
+
+
+def _phases_table(fit: Runs, step: Spread) -> list[Block]:
+    host, busy, idle, kernels = (fit.parts(n) for n in ("fit_step", "fit_gpu_busy", "fit_gpu_idle", "fit_kernels"))
+    rows: list[list[Text]] = []
+    for name, spread in host.items():
+        per_kernel = [shown(column.get(name)) for column in (busy, idle, kernels)]
+        rows.append([Code(name), shown(spread), _share(spread.median, step.median), *per_kernel])
+    whole = [shown(fit.spread(name)) for name in ("fit_gpu_busy", "fit_gpu_idle", "fit_kernels")]
+    rows.append(["sum", shown(step), "100 %", *whole])
+    headings = ("phase", "host", "share", "GPU busy", "GPU idle, profiled", "kernels")
+    # Columns of a GPU that is not there would be dashes only.
+    kept = [0, 1, 2, *(i for i, column in enumerate((busy, idle, kernels), 3) if column)]
+    table = Table([headings[i] for i in kept], [[row[i] for i in kept] for row in rows], _swatches(host))
+    told = (
+        "Host: the phase that the loop is in. A GPU works behind the host, so that a kernel counts to the phase that "
+        "launched it. "
+    )
+    return [table, Paragraph(told + _residual(host, step))]
+
+
+def _residual(host: Mapping[str, Spread], step: Spread) -> str:
+    rest = host.get("other")
+    named = f"What is in no named phase is other, {_share(rest.median, step.median)} of it. " if rest else ""
+    apart = abs(sum(part.median for part in host.values()) - step.median)
+    return f"{named}The phases sum to the update within {100 * apart / step.median:.3f} %."
+
+
+def _swatches(host: Mapping[str, Spread]) -> list[str]:
+    return [swatch(index) for index in range(len(host))]
+
+
+def _phases_figure(fit: Runs, step: Spread) -> list[Block]:
+    host, busy = fit.parts("fit_step"), fit.parts("fit_gpu_busy")
+    rows = {f"host: {step.median:.4g} ms": {name: spread.median for name, spread in host.items()}}
+    whole = step.median
+    if busy:
+        total = sum(spread.median for spread in busy.values())
+        rows[f"GPU busy: {total:.4g} ms"] = {name: spread.median for name, spread in busy.items()}
+        whole = max(whole, total)
+    told = "An update: what the host is in, and below it how long the GPU is busy, by what launched it."
+    return [Figure(stacked(rows, list(dict.fromkeys([*host, *busy])), whole), f"{told} Colours: table.")]
+
+
+def _strips(fit: Runs) -> list[Block]:
+    signals = [(record.run, signal) for record in fit.finished if (signal := record.signal("fit_step"))]
+    rows = [Run(f"run {run}", signal.samples, signal.value) for run, signal in signals]
+    return [Figure(strips(rows, "ms"), "Every update that was timed, a row a run; the line is the run's mean.")]
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.2g} %" if whole else "-"
+
+
+def gpu_section(found: Found, missing: Missing) -> list[Block]:
+    """Return how busy the GPU is and with what."""
+    title: list[Block] = [Heading("GPU")]
+    fit = found.of("fit")
+    busy = fit.spread("fit_gpu_busy") if fit else None
+    if fit is None or busy is None:
+        return [*title, *missing.say("GPU busy, idle, kernels, GEMM", fit, "fit_gpu_busy")]
+    names = {
+        "GPU busy a step": "fit_gpu_busy",
+        "busy as a share of the step's wall time": "gpu_utilization",
+        "GPU idle a step, while profiled": "fit_gpu_idle",
+        "kernels a step": "fit_kernels",
+        "of them under 5 us": "small_kernels",
+        "matrix products (GEMM)": "gemm_time",
+        "rate of these": "gemm_rate",
+    }
+    rows, rest = _rows(fit, names, missing)
+    return [*title, Table(("signal", "value"), rows), *rest, *_small(fit), *_kernels(fit), *made_by(found, fit)]
+
+
+def _rows(runs: Runs, names: Mapping[str, str], missing: Missing) -> tuple[list[list[Text]], list[Block]]:
+    """Return a row for each signal that is there, and what stands for the others."""
+    rows: list[list[Text]] = []
+    rest: list[Block] = []
+    for what, name in names.items():
+        spread = runs.spread(name)
+        if spread is None:
+            rest += missing.say(what, runs, name)
+        else:
+            rows.append([(what, " (", Code(name), ")"), shown(spread)])
+    return rows, rest
+
+
+def _small(fit: Runs) -> list[Block]:
+    small, all_of_them = fit.spread("small_kernels"), fit.spread("fit_kernels")
+    if not (small and all_of_them and all_of_them.median):
+        return []
+    return [Paragraph(f"{_share(small.median, all_of_them.median)} of the kernels are under 5 us.")]
+
+
+def _kernels(fit: Runs) -> list[Block]:
+    parts = fit.parts("kernel_time")
+    if not parts:
+        return []
+    order = sorted(parts.items(), key=lambda item: -item[1].median)[:MOST_ROWS]
+    drawn = [Bar(name, spread.median, number(spread.median, spread.kind, spread.unit)) for name, spread in order]
+    rows: list[list[Text]] = [[Code(name), shown(spread)] for name, spread in order]
+    return [Table(("top kernels", "time a step"), rows), Figure(bars(drawn), "Top kernels: time a step.")]
+
+
+def sync_section(found: Found, missing: Missing) -> list[Block]:
+    """Return where the host waits for the GPU, how often, and at most for how long."""
+    title: list[Block] = [Heading("Host syncs")]
+    fit = found.of("fit")
+    wait, count = (fit.spread(name) if fit else None for name in ("sync_wait", "sync_counts"))
+    if fit is None or (wait is None and count is None):
+        return [*title, *missing.say("host syncs by line, their number and wait", fit, "sync_wait")]
+    waits, counts = fit.parts("sync_wait"), fit.parts("sync_counts")
+    lines = {**fit.where("sync_counts"), **{k: v for k, v in fit.where("sync_wait").items() if v}}
+    names = sorted({**waits, **counts}, key=lambda name: -(waits[name].median if name in waits else 0.0))
+    rows: list[list[Text]] = [["sum", "", shown(count), shown(wait)]]
+    for name in names[:MOST_ROWS]:
+        where = joined([Code(line) for line in lines.get(name, [])[:MOST_LINES]])
+        rows.append([Code(name), where, shown(counts.get(name)), shown(waits.get(name))])
+    told = (
+        "A wait is an upper bound of what a sync costs: whoever does not wait there may wait at the next one. "
+        "What was measured is what taking syncs out does: "
+    )
+    table = Table(("sync", "line", "a step", "host waits, at most"), rows)
+    return [*title, table, *_more_rows(len(names)), Paragraph((told, *_cost(fit, missing))), *made_by(found, fit)]
+
+
+def _more_rows(count: int) -> list[Block]:
+    return [Paragraph(f"{count - MOST_ROWS} more are in the records.")] if count > MOST_ROWS else []
+
+
+def _cost(fit: Runs, missing: Missing) -> tuple[str, ...]:
+    cost = fit.spread("sync_cost")
+    if cost is None:
+        missing.say("cost of syncs, by taking them out", fit, "sync_cost")
+        return ("not measured: ", Code(fit.missing("sync_cost")))
+    what = [Code(name) for name in fit.parts("sync_cost")]
+    return (shown(cost), " less (", *pieces(joined(what)), ").")
+
+
+def more_section(found: Found, missing: Missing) -> list[Block]:
+    """Return what else an epoch costs: logging, the positional embedding, validation."""
+    fit = found.of("fit")
+    title: list[Block] = [Heading("Logging, positional embedding, validation")]
+    if fit is None or not fit.finished:
+        return [*title, *missing.say("logging, positional embedding, validation", fit, "fit_step")]
+    names = {
+        "a step is longer for logging by (below 0: lost in the scatter)": "logging_cost",
+        "interpolating the positional embedding, a step": "pos_embed",
+        "a validation": "validation",
+        "batches of it": "validation_steps",
+        "the first validation": "first_validation",
+        "the first update, with the start of the workers": "first_step",
+    }
+    rows, rest = _rows(fit, names, missing)
+    parts: list[list[Text]] = [
+        [("validation: ", Code(name)), shown(one)] for name, one in fit.parts("validation").items()
+    ]
+    return [*title, Table(("what", "value"), [*rows, *parts]), *rest, *made_by(found, fit)]
+
+
+def memory_section(found: Found, missing: Missing) -> list[Block]:
+    """Return the peak of memory by phase."""
+    title: list[Block] = [Heading("Peak memory by phase")]
+    fit = found.of("fit")
+    peak = fit.spread("phase_peak_memory") if fit else None
+    if fit is None or peak is None:
+        return [*title, *missing.say("peak memory by phase", fit, "phase_peak_memory")]
+    rows: list[list[Text]] = [[Code(name), shown(one)] for name, one in fit.parts("phase_peak_memory").items()]
+    return [*title, Table(("phase", "peak allocated"), [*rows, ["highest", shown(peak)]]), *made_by(found, fit)]
+
+
+_STEP_SIGNALS = (
+    "step_time",
+    "gpu_busy",
+    "kernels",
+    "aten_ops",
+    "python_calls",
+    "host_syncs",
+    "gpu_copies",
+    "first_step",
+    "peak_memory",
+    "peak_rss",
+    "frames_failed",
+    "graphs",
+    "graph_breaks",
+    "recompiles",
+)
+
+
+def compile_section(found: Found, missing: Missing) -> list[Block]:
+    """Return the step on a fixed batch, eager beside compiled."""
+    title: list[Block] = [Heading("A step on a fixed batch, eager and compiled")]
+    sides = [one for one in (found.of("step"), found.of("step", compiled=True)) if one is not None]
+    measured = [one for one in sides if one.finished]
+    if not measured:
+        return [*title, *missing.say("a step on a fixed batch", sides[0] if sides else None, "step_time")]
+    said = [block for one in sides if one not in measured for block in missing.say(one.case.id, one, "step_time")]
+    names = [name for name in _STEP_SIGNALS if any(one.spread(name) for one in measured)]
+    rows: list[list[Text]] = [[Code(name), *(shown(one.spread(name)) for one in measured)] for name in names]
+    table = Table(("signal", *(one.case.id for one in measured)), rows)
+    return [*title, table, *said, *(block for one in measured for block in made_by(found, one))]
+
+
+_CANDIDATE_SIGNALS = {
+    "convergence": (MAP, "final_loss"),
+    "fit": ("fit_step", "fit_gpu_busy", "fit_kernels"),
+    "step": ("step_time", "gpu_busy", "kernels", "aten_ops", "host_syncs", "peak_memory", "graph_breaks"),
+    "input": ("getitem",),
+}
+
+
+def candidate(found: Found, missing: Missing) -> list[Block]:
+    """Return what a candidate changes, mAP first; nothing where there is none."""
+    if not found.asked.head:
+        return []
+    title: list[Block] = [Heading(("Before and after ", Code(found.asked.head)))]
+    rows: list[list[Text]] = []
+    for measure, names in _CANDIDATE_SIGNALS.items():
+        for before in (one for one in found.sides[BASE].values() if one.case.measure == measure):
+            after = found.sides[HEAD][before.case.id]
+            rows += [row for name in names if (row := _before_after(before, after, name))]
+    said: list[Block] = []
+    trained = found.of("convergence")
+    if trained is None or trained.spread(MAP) is None:
+        said = missing.say("mAP before and after", trained, MAP)
+    table = [Table(("signal", "case", "before", "after", "after / before, 95 %"), rows)] if rows else []
+    return [*title, *table, *said]
+
+
+def _before_after(before: Runs, after: Runs, name: str) -> list[Text] | None:
+    old, new = before.spread(name), after.spread(name)
+    if old is None and new is None:
+        return None
+    return [Code(name), Code(before.case.id), shown(old), shown(new), _ratio(before, after, name)]
+
+
+def _ratio(before: Runs, after: Runs, name: str) -> str:
+    """Return the ratio with its interval; of pairs where every run has one, since they alternate."""
+    sides = [{r.run: s.value for r in one.finished if (s := r.signal(name))} for one in (before, after)]
+    shared = sorted(sides[0].keys() & sides[1].keys())
+    old, new = ([side[run] for run in shared] for side in sides)
+    if shared and old == new:
+        return "the same in every run"
+    if len(shared) < 2 or min(*old, *new) <= 0:
+        return "-"
+    found = paired_interval(old, new)
+    return f"{found.ratio:.4g} ({found.low:.4g} to {found.high:.4g})"

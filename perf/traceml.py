@@ -1,0 +1,132 @@
+"""What TraceML says of the same workload, beside what the fit probe says of it. Pure: reads its final_summary.json.
+
+https://pypi.org/project/traceml-ai; written against 0.5.0, whose summary has schema 1.9.
+"""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from perf.record import Part, explain, parse_json
+
+SUMMARY = "final_summary.json"
+# What this suite's own clock saw of the very steps that TraceML measured.
+OURS = "same_steps.json"
+# Agreement asked for: the two read other clocks at other places, and a process more runs beside one of them.
+TOLERANCE = 0.05
+# Of a wait that is a small part of a step, a hundredth of the step is closer than anybody needs.
+OF_A_STEP = 0.01
+
+
+class SameSteps(BaseModel):
+    """The updates that TraceML measured, by the clock of the fit probe: the mean in ms, and its phases."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    case_id: str
+    updates: int = Field(ge=1)
+    warmup: int = Field(ge=0)
+    step: float = Field(gt=0)
+    parts: list[Part]
+    traceml: str
+    command: str
+
+    def part(self, *names: str) -> float:
+        """Return the ms of these phases together; of those that there are not, none."""
+        return sum(part.value for part in self.parts if part.name in names)
+
+
+class Summary(NamedTuple):
+    """Means in ms over the steps of TraceML's window; None is what it did not measure. ``clock``: cpu or gpu."""
+
+    clock: str
+    steps: int
+    diagnosis: str
+    values: dict[str, float | None]
+
+
+class Row(NamedTuple):
+    """One quantity of both: ms by TraceML and by the fit probe, whether they agree (None: not asked), what differs."""
+
+    name: str
+    theirs: float | None
+    ours: float
+    agrees: bool | None
+    boundary: str
+
+
+def read_summary(path: Path) -> Summary:
+    """Read a final_summary.json.
+
+    Raises:
+        ValueError: it cannot be read, or has no step times; names the path.
+    """
+    try:
+        document: Any = parse_json(path.read_text(encoding="utf-8"))
+        whole = document["step_time"]["global"]
+        average = {name: None if value is None else float(value) for name, value in whole["average"].items()}
+        window = whole["window"]
+        diagnosis = str(document["primary_diagnosis"]["status"])
+        return Summary(str(window["diagnosis_clock"]), int(window["steps_analyzed"]), diagnosis, average)
+    except (OSError, ValueError) as error:
+        raise ValueError(explain(path, error)) from error
+    except (KeyError, TypeError, AttributeError) as error:
+        msg = f"{path}: not a summary of TraceML 0.5 with step times ({type(error).__name__}: {error}); run it again"
+        raise ValueError(msg) from error
+
+
+def read_same_steps(path: Path) -> SameSteps:
+    """Read what this suite's clock saw.
+
+    Raises:
+        ValueError: it cannot be read; names the path.
+    """
+    try:
+        return SameSteps.model_validate(parse_json(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise ValueError(explain(path, error)) from error
+
+
+def compared(theirs: Summary, ours: SameSteps) -> list[Row]:
+    """Return both decompositions side by side: step and input wait held against each other, the rest for the eye."""
+    step = ours.step
+    outside = "TraceML's step ends where its callback's on_train_batch_end comes; what comes after it is in ours"
+    fetch = "TraceML times the loader's __next__, ours all of Lightning's fetching"
+    return [
+        _held("step", theirs.values.get("step_time_cpu_ms"), step, step, outside),
+        _held("input wait", theirs.values.get("dataloader_fetch_cpu_ms"), ours.part("input_wait"), step, fetch),
+        Row("host to device", theirs.values.get("h2d_ms"), ours.part("host_to_device"), None, "CUDA only in TraceML"),
+        Row("forward", theirs.values.get("forward_ms"), ours.part("forward"), None, "the model alone, in both"),
+        Row("backward", theirs.values.get("backward_ms"), ours.part("backward"), None, ""),
+        Row(
+            "optimizer",
+            theirs.values.get("optimizer_ms"),
+            ours.part("optimizer", "ema"),
+            None,
+            "TraceML's ends at its on_train_batch_end, so that EMA is in it; ours is the sum of both",
+        ),
+        Row(
+            "residual",
+            theirs.values.get("residual_ms"),
+            ours.part("criterion", "matching", "logging", "other"),
+            None,
+            "TraceML has no criterion; ours is criterion, matching, logging and other",
+        ),
+    ]
+
+
+def _held(name: str, theirs: float | None, ours: float, step: float, boundary: str) -> Row:
+    if theirs is None:
+        return Row(name, None, ours, None, "not measured by TraceML")
+    agrees = abs(theirs - ours) <= max(TOLERANCE * ours, OF_A_STEP * step if name != "step" else 0.0)
+    return Row(name, theirs, ours, agrees, "" if agrees else boundary)
+
+
+def mean_parts(each: list[dict[str, float]]) -> list[Part]:
+    """Return the mean of each phase in ms from the seconds of every update."""
+    names = dict.fromkeys(name for seconds in each for name in seconds)
+    return [Part(name=name, value=1e3 * statistics.fmean(one.get(name, 0.0) for one in each)) for name in names]
