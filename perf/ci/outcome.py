@@ -18,7 +18,7 @@ from perf.record_files import take
 from perf.report.section import Section
 from perf.run_order import MANIFEST
 from perf.suites import suite
-from perf.verdicts import CaseVerdict, SignalVerdict, Verdict
+from perf.verdicts import CaseVerdict, SignalVerdict, Verdict, exit_code, worst
 
 # Stands for a case where the answer is about the job.
 WHOLE_JOB = "(job)"
@@ -62,6 +62,8 @@ def judge_cell(cell: Cell, folder: Path, baselines: Path, conclusion: str | None
         except Exception as error:  # whoever wrote these files must not keep the verdict from being told
             what = str(error) if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {error}"
             found.append(job_verdict(cell, "failed", f"cannot be judged: {_relative(what, folder)}"))
+    if conclusion == "failure" and exit_code(worst(case.verdict for case in found)) == 0:
+        found.append(job_verdict(cell, "failed", "the job failed, although what it left passes: its log says why"))
     return Section(cell.id, found, head, base)
 
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from perf.ci.fetch import Fetched, fetch, planned
 from perf.ci.github import GitHub
 from perf.ci.machines import Cell
-from perf.ci.outcome import judge_cell
+from perf.ci.outcome import job_verdict, judge_cell
 from perf.record import write_atomically
 from perf.report.comment import Origin, comment
-from perf.report.page import approved_in, render
+from perf.report.page import Timelines, approved_in, render
 from perf.report.section import Section, rows_of
 from perf.report.timeline import read_timelines
 from perf.verdicts import CaseVerdict, exit_code, worst
@@ -42,10 +42,21 @@ def report(
 def report_of(
     fetched: Fetched, run: int, cells: Sequence[Cell], baselines: Path, origin: Origin, page: Path | None
 ) -> Report:
-    """Judge what was fetched."""
+    """Judge what was fetched. What cannot be shown is a verdict too, as what cannot be judged is."""
     sections = [_section(fetched, run, cell, baselines) for cell in cells]
-    if page:
+    try:
         timelines = {case: runs for cell in cells for case, runs in read_timelines(fetched.folders[cell.id]).items()}
+        return _written(sections, origin, baselines, page, timelines)
+    except Exception as error:  # whoever wrote these files must not keep the verdict from being told
+        what = f"judged, but cannot be shown: {type(error).__name__}: {error}"
+        told = [Section(cell.id, [job_verdict(cell, "failed", what)]) for cell in cells]
+        return _written(told, origin, baselines, page, {})
+
+
+def _written(
+    sections: Sequence[Section], origin: Origin, baselines: Path, page: Path | None, timelines: Timelines
+) -> Report:
+    if page:
         write_atomically(page, render(sections, origin, approved_in(sections, baselines), timelines))
     code = exit_code(worst(row.verdict for _, _, row in rows_of(sections)))
     return Report(sections, comment(sections, origin), code)

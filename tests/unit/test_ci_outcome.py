@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 from recorded import a_cell, baselines, unpacked
 
+from perf.ci.fetch import Fetched
 from perf.ci.machines import Cell
 from perf.ci.outcome import WHOLE_JOB, judge_cell
-from perf.report.comment import comment, headline
+from perf.ci.reporting import report_of
+from perf.report.comment import Origin, comment, headline
 from perf.report.section import Section, rows_of
+from perf.report.timeline import read_timelines
 from perf.verdicts import EXIT_CODES, exit_code, worst
 
 
@@ -181,6 +184,9 @@ def test_a_job_that_passed_is_green(folder: Path) -> None:
     section = judged(folder, conclusion="success")
     assert {case.verdict for case in section.cases} == {"pass"}
     assert "signals pass on CPU, torch 2.14" in headline([section])
+    # A step that failed after the records were written: nobody knows what it would have found.
+    section = judged(folder, conclusion="failure")
+    assert about_the_job(section) == [("failed", "the job failed, although what it left passes: its log says why")]
 
 
 def test_what_came_between_is_told_and_nothing_is_read(folder: Path) -> None:
@@ -211,3 +217,33 @@ def test_an_error_of_our_own_is_a_verdict_too(folder: Path, monkeypatch: pytest.
 
     monkeypatch.setattr("perf.ci.outcome._interleaved", fails)
     assert about_the_job(judged(folder)) == [("failed", "cannot be judged: ZeroDivisionError: float division by zero")]
+
+
+def test_a_device_that_is_a_path_is_no_record(folder: Path) -> None:
+    path = first(folder, "head/*/run-0.record.json")
+    path.write_text(path.read_text(encoding="utf-8").replace('"device": "cpu"', '"device": "../../x"', 1))
+    assert any("environment.device: String should match" in message for _, message in about_the_job(judged(folder)))
+    path.write_text(path.read_text(encoding="utf-8").replace('"../../x"', '"cpu"').replace('"2.14"', '"2.14/../.."', 1))
+    assert any("environment.torch_minor: String" in message for _, message in about_the_job(judged(folder)))
+
+
+def test_what_cannot_be_shown_is_a_verdict_too(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fails(*_: object) -> None:
+        msg = "float infinity"
+        raise OverflowError(msg)
+
+    monkeypatch.setattr("perf.report.page._distributions", fails)
+    cell = a_cell()
+    fetched = Fetched({cell.id: folder}, {}, {cell.id: "failure"})
+    report = report_of(fetched, 5, [cell], baselines(), Origin(), tmp_path / "page.html")
+    assert report.exit_code == 1
+    assert "judged, but cannot be shown: OverflowError: float infinity" in report.comment
+    assert "cannot be shown" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_log_with_a_time_that_there_is_none_of_is_no_event(folder: Path) -> None:
+    line = "V{} 12 torch/a.py:1 [0/0] [__recompiles] Recompiling function f in a.py:1\n"
+    path = first(folder, "head/*/run-0.record.json").with_name("run-0.recompiles.log")
+    path.write_text(line.format("9999 99:99:99.1") + line.format("0101 10:00:00.5"), encoding="utf-8")
+    [events] = [told["head run-0"] for told in read_timelines(folder / path.parents[2].name / "head").values()][:1]
+    assert [event.seconds for event in events] == [0]
