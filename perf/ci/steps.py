@@ -34,6 +34,7 @@ from perf.ci.machines import CELL_ID, CELLS, LABELS, NIGHTLY, Cell, Tier, cells_
 from perf.ci.outcome import Job
 from perf.ci.publish import fork_point, history, publish, pull_requests_of
 from perf.ci.refreshing import body_of, open_branch, open_pull_request, refresh_sessions, sessions_in
+from perf.ci.reporting import Place
 from perf.ci.reporting import report as reported
 from perf.commands.output import say, say_aside
 from perf.environment import machine
@@ -159,11 +160,16 @@ def report(context: Context, options: argparse.Namespace) -> int:
     run, cells = int(context["GITHUB_RUN_ID"]), context.cells
     origin = _origin(cells, context.run_page(run))
     page = options.folder / PAGE
-    found = reported(context.github, run, cells, options.folder / "artifacts", options.baselines, origin, page)
+    found = reported(_place(context, run), cells, options.folder / "artifacts", options.baselines, origin, page)
     context.summary(found.comment)
     context.command(annotate(found.sections, _changed(context)))
     say(f"{page}: written; exit code {found.exit_code}\n")
     return found.exit_code
+
+
+def _place(context: Context, run: int) -> Place:
+    repository = context["GITHUB_REPOSITORY"]
+    return Place(context.github, run, context.get("SUITE", repository).lower() == repository.lower())
 
 
 def _origin(cells: list[Cell], link: str) -> Origin:
@@ -192,7 +198,7 @@ def prepare_comment(context: Context, options: argparse.Namespace) -> int:
         context.output(number="")
         return 0
     folder, origin = options.folder / "artifacts", _origin(cells, context.run_page(run.id))
-    told = reported(context.github, run.id, cells, folder, options.baselines, origin, None)
+    told = reported(_place(context, run.id), cells, folder, options.baselines, origin, None)
     write_model(options.folder / COMMENT, Prepared(number=pull.number, text=told.comment))
     context.summary(told.comment)
     context.output(number=str(pull.number))
