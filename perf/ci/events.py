@@ -83,6 +83,7 @@ class Run(_Read):
 
     id: int = Field(ge=1)
     event: str
+    status: str = ""
     conclusion: str | None = None
     created_at: datetime.datetime
     actor: Sender | None = None

@@ -33,7 +33,7 @@ from perf.ci.fetch import fetch, job_names, planned
 from perf.ci.machines import CELL_ID, CELLS, LABELS, NIGHTLY, Cell, Tier, cells_of, chosen, read_machines
 from perf.ci.outcome import Job
 from perf.ci.publish import fork_point, history, publish, pull_requests_of
-from perf.ci.refreshing import body_of, open_branch, open_pull_request, refresh_sessions, sessions_in
+from perf.ci.refreshing import body_of, ended, open_branch, open_pull_request, refresh_sessions, sessions_in
 from perf.ci.reporting import Place
 from perf.ci.reporting import report as reported
 from perf.commands.output import say, say_aside
@@ -241,7 +241,7 @@ def comment(context: Context, options: argparse.Namespace) -> int:
 def trend(context: Context, options: argparse.Namespace) -> int:
     """Add what the jobs of this run left to the data branch, and show which signals changed."""
     from perf.record import read_records
-    from perf.trend import append
+    from perf.trend import append, unnamed
 
     remote, branch = _remote(context), context.get("BRANCH", BRANCH)
     data = options.folder / "data"
@@ -252,7 +252,10 @@ def trend(context: Context, options: argparse.Namespace) -> int:
     for name in cells:
         try:
             for session in sessions_in(fetched.folders[name]):
-                append(data, read_records(session))
+                records = read_records(session)
+                append(data, records)
+                for why in unnamed(records):
+                    say_aside(f"{name}: {why}")
         except ValueError as error:
             problems.setdefault(name, str(error))
     if branches.commit(data, [":(glob)**/*.jsonl"], f"Add run {context['GITHUB_RUN_ID']}"):
@@ -281,8 +284,12 @@ def _remote(context: Context) -> branches.Remote:
 
 def refresh(context: Context, options: argparse.Namespace) -> int:
     """Approve the records of a run on a branch of their own, and ask a person to merge it."""
+    if not re.fullmatch(r"[1-9][0-9]{0,18}", context["RUN_ID"]):
+        msg = f"RUN_ID={context['RUN_ID']}: no id of a workflow run, which is the number at the end of its address"
+        raise ValueError(msg)
     run, reason, by = int(context["RUN_ID"]), context["REASON"], context["GITHUB_ACTOR"]
     remote, github = _remote(context), context.github
+    source = ended(github, run)
     cells = _left(context, run)
     fetched = fetch(github, run, cells, options.folder / "artifacts")
     if fetched.problems:
@@ -294,7 +301,7 @@ def refresh(context: Context, options: argparse.Namespace) -> int:
     if not open_branch(Path.cwd(), options.baselines, remote, branch, message):
         say("nothing changes: no pull request\n")
         return 0
-    body = body_of(context.run_page(run), reason, by, changes)
+    body = body_of(context.run_page(run), source, reason, by, changes)
     context.summary(body)
     say(f"{open_pull_request(github, remote, branch, title, body)}\n")
     return 0

@@ -32,6 +32,7 @@ class FakeGitHub:
         self.fork_point = FORK_SHA
         self.refuse: dict[str, int] = {}
         self.requests: list[tuple[str, str, str, Any]] = []
+        self.run = run_event()["workflow_run"]
         self.url = self.store = ""
 
     def add_artifact(self, name: str, archive: bytes, size: int | None = None, **changes: Any) -> None:
@@ -59,6 +60,7 @@ class FakeGitHub:
         self, query: dict[str, str], body: dict[str, Any], number: int, parts: list[str]
     ) -> dict[tuple[str, ...], Callable[[], tuple[int, Any]]]:
         return {
+            ("GET", "actions", "runs"): lambda: (200, self.run),
             ("GET", "actions", "runs", "artifacts"): lambda: (200, {"artifacts": _page(self.artifacts, query)}),
             ("GET", "actions", "runs", "jobs"): lambda: (200, {"jobs": _page(self.jobs, query)}),
             ("GET", "actions", "artifacts", "zip"): lambda: (302, f"{self.store}/store/{number}"),
@@ -125,7 +127,7 @@ def run_event(
 ) -> dict[str, Any]:
     """The event of a workflow run that has ended, some seconds after its label was set."""
     run: dict[str, Any] = {"id": RUN, "event": event, "head_sha": sha, "head_branch": "topic", "conclusion": conclusion}
-    run |= {"actor": {"login": actor}, "created_at": "2026-11-30T10:00:04Z"}
+    run |= {"status": "completed", "actor": {"login": actor}, "created_at": "2026-11-30T10:00:04Z"}
     return {"action": "completed", "workflow_run": run | {"head_repository": {"full_name": "someone/suite"}}}
 
 

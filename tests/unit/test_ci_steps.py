@@ -406,6 +406,78 @@ def test_a_refresh_opens_a_branch_with_the_right_diff(
     assert "secret" not in git(remote, "log", "-p", branch)
 
 
+@pytest.fixture
+def refreshing(bench: Bench, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Return the refresh of a run with more calls, each time in a checkout of its own."""
+    bench.fake.add_artifact(a_cell().id, changed(tmp_path, more_calls))
+
+    def run(number: int = 0, **more: str) -> int:
+        clone = tmp_path / f"clone-{number}"
+        git(tmp_path, "clone", "--quiet", str(remote), str(clone))
+        monkeypatch.chdir(clone)
+        asked = {"REMOTE": str(remote), "RUN_ID": str(RUN), "REASON": "x", "GITHUB_ACTOR": "ada"}
+        told = argparse.Namespace(folder=tmp_path / f"ci-{number}", baselines=Path("baselines"))
+        return steps.refresh(Context(bench.variables | asked | {"ALLOW_FEWER_RUNS": "true"} | more), told)
+
+    return run
+
+
+def test_a_second_refresh_of_a_run_says_what_to_do(refreshing: Callable[..., int], remote: Path) -> None:
+    assert refreshing() == 0
+    before = git(remote, "rev-parse", f"refresh/run-{RUN}")
+    with pytest.raises(ValueError, match=f"refresh/run-{RUN} is there already: merge or close its pull request"):
+        refreshing(1)
+    assert git(remote, "rev-parse", f"refresh/run-{RUN}") == before
+
+
+def test_where_no_pull_request_may_be_opened_it_is_said_what_to_do(
+    refreshing: Callable[..., int], bench: Bench
+) -> None:
+    bench.fake.refuse["pulls"] = 403
+    with pytest.raises(OSError, match=r"refresh/run-5 is pushed, but no pull request is open: .* open it by hand"):
+        refreshing()
+    assert "### `nano-cpu-b2`" in bench.file("summary")
+
+
+@pytest.mark.parametrize("run", ["abc", "-1", "0", "5/../../..", "5 6", "9" * 40])
+def test_a_run_id_that_is_none_is_refused(refreshing: Callable[..., int], run: str) -> None:
+    with pytest.raises(ValueError, match="no id of a workflow run"):
+        refreshing(RUN_ID=run)
+
+
+def test_a_run_that_goes_on_or_is_not_there_is_refused(refreshing: Callable[..., int], bench: Bench) -> None:
+    bench.fake.run |= {"status": "in_progress", "conclusion": None}
+    with pytest.raises(ValueError, match="run 5 has not ended, GitHub calls it 'in_progress'"):
+        refreshing()
+    bench.fake.refuse["actions/runs/6"] = 404
+    with pytest.raises(FileNotFoundError, match="actions/runs/6"):
+        refreshing(1, RUN_ID="6")
+
+
+def test_the_pull_request_says_whose_run_it_was(refreshing: Callable[..., int], bench: Bench) -> None:
+    refreshing()
+    told = f"started by `pull_request` for `{SHA}` of `someone/suite@topic`, and ended with `failure`"
+    assert told in bench.file("summary")
+
+
+def test_of_two_sessions_with_a_case_that_with_more_runs_is_taken(tmp_path: Path) -> None:
+    from perf.ci.refreshing import shared_out
+
+    inside = tmp_path / "inside"
+    shutil.unpack_archive(ARCHIVE, inside)
+    [ab] = inside.glob("ab-*")
+    for number in range(1, 3):
+        place = inside / "configs" / "nano-cpu-b2" / f"run-{number}.record.json"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ab / "base" / "nano-cpu-b2" / "run-0.record.json", place)
+    sessions = [ab / "head", inside / "configs"]
+    assert shared_out(sessions, []) == {
+        inside / "configs": ["nano-cpu-b2"],
+        ab / "head": ["nano-cpu-b2-compile-eager", "seg-nano-cpu-b2-compile-eager"],
+    }
+    assert shared_out(sessions, ["nano-cpu-b2"]) == {inside / "configs": ["nano-cpu-b2"]}
+
+
 def test_a_refresh_that_changes_nothing_opens_nothing(
     bench: Bench, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -417,7 +489,8 @@ def test_a_refresh_that_changes_nothing_opens_nothing(
     asked = {"REMOTE": str(remote), "RUN_ID": "5", "REASON": "x", "GITHUB_ACTOR": "ada"}
     with pytest.raises(ValueError, match=r"patched by extra_graph_break\.py"):
         steps.refresh(Context(bench.variables | asked), told)
-    assert steps.refresh(Context(bench.variables | asked | {"CASES": "no-such-case"}), told) == 0
+    with pytest.raises(ValueError, match=r"no record of no-such-case: the run has nano-cpu-b2, "):
+        steps.refresh(Context(bench.variables | asked | {"CASES": "nano-cpu-b2 no-such-case"}), told)
     assert git(remote, "branch", "--format=%(refname:short)").split() == ["main"]
     bench.fake.artifacts = []
     with pytest.raises(ValueError, match="run 5 left no artifact of this suite"):

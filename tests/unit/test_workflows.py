@@ -118,6 +118,15 @@ def test_every_pin_says_its_version() -> None:
                 assert re.search(r"@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line), line
 
 
+def test_only_nights_of_the_develop_branch_are_in_the_trend() -> None:
+    assert WORKFLOWS["nightly.yml"]["jobs"]["trend"]["if"].endswith("&& !inputs.head")
+
+
+def test_a_refresh_is_of_the_default_branch_wherever_it_was_started() -> None:
+    checkout = WORKFLOWS["refresh.yml"]["jobs"]["refresh"]["steps"][0]
+    assert checkout["with"]["ref"] == "${{ github.event.repository.default_branch }}"
+
+
 def test_the_label_of_a_pull_request_is_the_only_way_to_a_gpu() -> None:
     event = WORKFLOWS["gpu-pr.yml"]["on"]
     assert event == {"pull_request": {"types": ["labeled"]}}
