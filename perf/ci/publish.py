@@ -43,7 +43,7 @@ def _valid(found: Any) -> PullRequest | None:
 
 def history(github: GitHub, pull: PullRequest) -> Iterator[Labelling]:
     """Yield what happened to a pull request, without what has another form."""
-    for found in github.pages(f"issues/{pull.number}/events"):
+    for found in github.pages(f"issues/{pull.number}/timeline"):
         try:
             yield Labelling.model_validate(found)
         except ValidationError:

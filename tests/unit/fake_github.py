@@ -69,7 +69,7 @@ class FakeGitHub:
             ("POST", "pulls"): lambda: (201, {"html_url": "https://github.com/owner/suite/pull/9"}),
             ("GET", "pulls", "files"): lambda: (200, _page(self.files, query)),
             ("GET", *parts[:2], "permission"): lambda: self._permission(parts[1]),
-            ("GET", "issues", "events"): lambda: (200, _page(self.events_of(number), query)),
+            ("GET", "issues", "timeline"): lambda: (200, _page(self.events_of(number), query)),
             ("GET", "compare", parts[-1]): lambda: (200, {"merge_base_commit": {"sha": self.fork_point}}),
             ("GET", "issues", "comments"): lambda: (200, _page(self.comments, query)),
             ("POST", "issues", "comments"): lambda: self._comment(body),

@@ -70,6 +70,7 @@ def test_every_step_of_the_command_is_in_a_workflow() -> None:
 @pytest.mark.parametrize(("name", "job", "told"), JOBS, ids=[f"{name} {job}" for name, job, _ in JOBS])
 def test_a_job_has_the_least_that_it_needs(name: str, job: str, told: dict[str, Any]) -> None:
     assert WORKFLOWS[name]["permissions"] == {}, "what a job does not name it has not"
+    assert WORKFLOWS[name]["cache-mode"] == told.get("cache-mode", "none") == "none"
     written = {scope for scope, value in told["permissions"].items() if value == "write"}
     allowed = {
         ("publish.yml", "comment"): {"pull-requests"},
