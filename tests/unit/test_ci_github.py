@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Iterator
+from http.client import IncompleteRead
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,15 @@ def test_a_pull_request_answers_for_what_it_changed_since_it_branched_off(fake: 
     fake.fork_point = "main; rm -rf ~"
     with pytest.raises(ValueError, match="sha"):
         fork_point(fake.client(), pull)
+
+
+def test_a_download_that_breaks_off_is_a_problem_of_its_artifact(
+    fake: FakeGitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: object) -> None:
+        partial = b""
+        raise IncompleteRead(partial)
+
+    monkeypatch.setattr("perf.ci.github.GitHub.download", breaks)
+    fake.add_artifact(CELL, b"")
+    assert "IncompleteRead" in fetch(fake.client(), RUN, [CELL], tmp_path).problems[CELL]

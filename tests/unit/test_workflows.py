@@ -119,6 +119,13 @@ def test_every_pin_says_its_version() -> None:
                 assert re.search(r"@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line), line
 
 
+def test_only_a_label_that_counts_ends_what_is_being_measured() -> None:
+    measure, caller = WORKFLOWS["measure.yml"]["jobs"]["measure"], WORKFLOWS["gpu-pr.yml"]
+    assert measure["concurrency"]["cancel-in-progress"] is True
+    assert measure["if"] == "needs.plan.outputs.wanted == 'true'"
+    assert caller["concurrency"]["cancel-in-progress"] is False
+
+
 def test_only_nights_of_the_develop_branch_are_in_the_trend() -> None:
     assert WORKFLOWS["nightly.yml"]["jobs"]["trend"]["if"].endswith("&& !inputs.head")
 
