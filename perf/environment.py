@@ -46,7 +46,8 @@ class Environment(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    device: str
+    # These two name folders, of baselines and of the trend: no path may come of them.
+    device: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
     gpu_name: str | None = None
     gpu_count: int = 0
     gpu_memory_bytes: int | None = None
@@ -56,7 +57,7 @@ class Environment(BaseModel):
     cuda: str | None = None
     cudnn: str | None = None
     torch: str
-    torch_minor: str
+    torch_minor: str = Field(pattern=r"^\d+\.\d+$")
     torchvision: str | None = None
     triton: str | None = None
     python: str

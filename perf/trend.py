@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from perf.baselines import baseline_path
 from perf.locks import alone
 from perf.pool import by_case, by_signal, pooled
-from perf.record import Direction, Finite, Kind, Record, explain, parse_json, write_atomically
+from perf.record import Direction, Finite, Kind, Record, explain, is_patched, parse_json, write_atomically
 
 LOCK, LOCK_SECONDS = ".trend.lock", 30.0
 EXTRA = "change points need ruptures: pip install 'rfdetr-perf[trend]'"
@@ -96,16 +96,30 @@ def night_of(records: Sequence[Record]) -> Night:
     )
 
 
+def unnamed(records: Iterable[Record]) -> list[str]:
+    """Return why runs are left out of the trend: they measured what no commit and no release is."""
+    return [
+        f"{record.case_id} run {record.run} is left out: {record.environment.rfdetr_source} had a patch or uncommitted "
+        "changes"
+        for record in records
+        if _is_unnamed(record)
+    ]
+
+
+def _is_unnamed(record: Record) -> bool:
+    return is_patched(record) or bool(record.environment.rfdetr_dirty)
+
+
 def append(folder: Path, records: Iterable[Record]) -> list[Path]:
     """Add a line for each case to its file, each file at once, and return those that changed.
 
-    Runs that did not finish are left out, and so is a session that is there already.
+    Runs that did not finish are left out, those of :func:`unnamed`, and a session that is there already.
 
     Raises:
         ValueError: a file there cannot be read, or another process writes them and does not end.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    finished = [record for record in records if record.status == "finished"]
+    finished = [record for record in records if record.status == "finished" and not _is_unnamed(record)]
     changed = []
     with alone(folder / LOCK, f"{folder}: another process adds to the trend and does not end", LOCK_SECONDS):
         for group in by_case(finished).values():

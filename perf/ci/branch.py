@@ -73,13 +73,19 @@ def push(checkout: Path, remote: Remote, branch: str) -> None:
     git(checkout, "push", "--quiet", remote.url, f"HEAD:refs/heads/{branch}", token=remote.token)
 
 
+def has_branch(checkout: Path, remote: Remote, branch: str) -> bool:
+    """Return whether the remote has a branch."""
+    told = git(checkout, "ls-remote", "--heads", remote.url, f"refs/heads/{branch}", token=remote.token)
+    return bool(told.strip())
+
+
 def fetch_branch(checkout: Path, remote: Remote, branch: str) -> bool:
     """Make ``checkout`` a repository with the commit of ``branch``, and return whether the remote has that branch."""
     check_name(branch, remote)
     checkout.mkdir(parents=True, exist_ok=True)
     git(checkout, "init", "--quiet")
-    there = git(checkout, "ls-remote", "--heads", remote.url, f"refs/heads/{branch}", token=remote.token).strip()
+    there = has_branch(checkout, remote, branch)
     if there:
         git(checkout, "fetch", "--quiet", "--depth=1", remote.url, f"refs/heads/{branch}", token=remote.token)
         git(checkout, "checkout", "--quiet", "--detach", "FETCH_HEAD")
-    return bool(there)
+    return there

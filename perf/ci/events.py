@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import datetime
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
@@ -16,6 +17,8 @@ from perf.record import explain, parse_json
 MAY_ASK = ("admin", "write")
 # What a pull request changes: rfdetr, or this suite, which then has to find nothing between equals.
 Subject = Literal["rfdetr", "suite"]
+# Between setting a label and the run that it starts: GitHub takes seconds.
+SOON, CLOCKS = datetime.timedelta(minutes=10), datetime.timedelta(minutes=1)
 _NAME, _SHA = r"^[\w.-]+/[\w.-]+$", r"^[0-9a-f]{40}([0-9a-f]{24})?$"
 
 
@@ -45,7 +48,7 @@ class Named(_Read):
 class Sender(_Read):
     """Who caused an event."""
 
-    login: str = Field(pattern=r"^[A-Za-z0-9-]+(\[bot\])?$")
+    login: str = Field(pattern=r"^[A-Za-z0-9_-]+(\[bot\])?$")
 
 
 class PullRequest(_Read):
@@ -55,7 +58,6 @@ class PullRequest(_Read):
     state: str
     head: Ref
     base: Ref
-    labels: list[Named] = []
 
 
 class LabelEvent(_Read):
@@ -67,12 +69,24 @@ class LabelEvent(_Read):
     label: Named | None = None
 
 
+class Labelling(_Read):
+    """An event of a pull request's history, as far as it is about a label."""
+
+    event: str
+    created_at: datetime.datetime
+    actor: Sender | None = None
+    label: Named | None = None
+
+
 class Run(_Read):
-    """A workflow run that has ended, of a ``workflow_run`` event."""
+    """A workflow run that has ended, of a ``workflow_run`` event; ``actor`` caused the event that started it."""
 
     id: int = Field(ge=1)
     event: str
+    status: str = ""
     conclusion: str | None = None
+    created_at: datetime.datetime
+    actor: Sender | None = None
     head_sha: str = Field(pattern=_SHA)
     head_branch: str | None = None
     head_repository: Repository | None = None
@@ -127,19 +141,31 @@ def decide(event: LabelEvent, permission: str) -> Decision:
     return Decision(LABELS[label], f"{event.sender.login} asked for {label}")
 
 
-def labelled(pull: PullRequest) -> list[Tier]:
-    """Return the tiers that the labels of a pull request ask for, the smallest first."""
-    names = {label.name for label in pull.labels}
-    return [tier for label, tier in LABELS.items() if label in names]
+def tiers_asked(run: Run, history: Iterable[Labelling]) -> list[Tier]:
+    """Return the tiers whose label the run's actor set just before the run began, the smallest first.
+
+    Which labels a pull request has does not say it: one may be from before the last push, or be taken off again.
+    A run that its own author started, by a push, is asked for by nobody, whatever it calls itself.
+    """
+    set_by = {
+        one.label.name
+        for one in history
+        if one.event == "labeled" and one.label and one.actor and one.actor == run.actor
+        if -CLOCKS <= run.created_at - one.created_at <= SOON
+    }
+    return [tier for label, tier in LABELS.items() if label in set_by]
 
 
-def cells_for(tier: Tier, pull: PullRequest, machines: Mapping[str, Machine], subject: Subject) -> list[Cell]:
-    """Return the jobs that measure a pull request: its commit against that of its base.
+def cells_for(
+    tier: Tier, pull: PullRequest, machines: Mapping[str, Machine], subject: Subject, fork: str = ""
+) -> list[Cell]:
+    """Return the jobs that measure a pull request: its commit against ``fork``, the one that it branched off.
 
     Raises:
         ValueError: a side without a repository.
     """
-    base, head = (DEFAULT_RFDETR,) * 2 if subject == "suite" else (_install(pull.base), _install(pull.head))
+    forked = pull.base.model_copy(update={"sha": fork or pull.base.sha})
+    base, head = (DEFAULT_RFDETR,) * 2 if subject == "suite" else (_install(forked), _install(pull.head))
     return cells_of(machines, tier, base, head)
 
 

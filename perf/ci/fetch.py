@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +58,7 @@ def _one(github: GitHub, artifact: Mapping[str, Any], folder: Path, limits: Limi
         try:
             github.download(f"actions/artifacts/{int(artifact['id'])}/zip", archive, limits.archive)
             unpack(archive, folder, limits)
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, HTTPException) as error:
             shutil.rmtree(folder, ignore_errors=True)
             return f"its artifact cannot be used: {error}"
     return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from perf.record_files import take
 from perf.report.section import Section
 from perf.run_order import MANIFEST
 from perf.suites import suite
-from perf.verdicts import CaseVerdict, SignalVerdict, Verdict
+from perf.verdicts import CaseVerdict, SignalVerdict, Verdict, exit_code, worst
 
 # Stands for a case where the answer is about the job.
 WHOLE_JOB = "(job)"
@@ -62,6 +63,8 @@ def judge_cell(cell: Cell, folder: Path, baselines: Path, conclusion: str | None
         except Exception as error:  # whoever wrote these files must not keep the verdict from being told
             what = str(error) if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {error}"
             found.append(job_verdict(cell, "failed", f"cannot be judged: {_relative(what, folder)}"))
+    if conclusion == "failure" and exit_code(worst(case.verdict for case in found)) == 0:
+        found.append(job_verdict(cell, "failed", "the job failed, although what it left passes: its log says why"))
     return Section(cell.id, found, head, base)
 
 
@@ -82,8 +85,8 @@ def _judged(cell: Cell, folder: Path, baselines: Path) -> tuple[list[CaseVerdict
         head += _records(session / HEAD)
         base += _records(session / BASE)
     for session in _others(folder, sessions):
-        records = list(take(session).values())
-        cases += _alone(session, records, baselines)
+        records = list(take(session).values()) if any(session.rglob("*.record.json")) else []
+        cases += _reproduced(_alone(session, records, baselines), _alone_again(cell))
         head += records
     cases += [*_lacking(cell, folder, sessions), *_elsewhere(cell, [*head, *base])]
     return cases or [job_verdict(cell, "failed", "the job left no record")], head, base
@@ -119,7 +122,26 @@ def _interleaved(cell: Cell, session: Path, baselines: Path) -> list[CaseVerdict
     cases = [case.id for case in suite(cell.suite, _lane(cell)) if case.id not in manifest.cases] if cell.suite else []
     wrong += [f"without {', '.join(cases)}"] if cases else []
     found = [job_verdict(cell, "failed", f"measured was {'; '.join(wrong)}")] if wrong else []
-    return [*found, *judge_again(experiment).cases]
+    return [*found, *_reproduced(judge_again(experiment).cases, _interleaved_again(cell))]
+
+
+def _reproduced(cases: Sequence[CaseVerdict], command: str) -> list[CaseVerdict]:
+    """Return verdicts with our own command to measure a case again: that of a record is the pull request's own text."""
+    found = []
+    for case in cases:
+        told = f"{command} --case {shlex.quote(case.case_id)}"
+        rows = [row.model_copy(update={"reproduce": told if row.reproduce else ""}) for row in case.signals]
+        found.append(case.model_copy(update={"signals": rows}))
+    return found
+
+
+def _interleaved_again(cell: Cell) -> str:
+    told = ["--base", cell.base, "--head", cell.head, "--gate", cell.gate, "--pairs", str(cell.pairs)]
+    return shlex.join(["nox", "-s", f"ab-{cell.torch}", "--", *(["--same"] if cell.base == cell.head else []), *told])
+
+
+def _alone_again(cell: Cell) -> str:
+    return shlex.join(["nox", "-s", f"perf-{cell.torch}", "--", "--rfdetr", cell.head])
 
 
 def _lane(cell: Cell) -> Lane:
@@ -149,7 +171,10 @@ def _lacking(cell: Cell, folder: Path, sessions: Sequence[Path]) -> list[CaseVer
     if cell.base and not sessions:
         message = f"base was not held against head: there is no {MANIFEST}"
         found.append(job_verdict(cell, "failed", message))
-    there = {path.parent.name for path in folder.rglob("*.record.json")}
+    records = folder.rglob("*.record.json")
+    there = {path.parent.name for path in records if not any(path.is_relative_to(session) for session in sessions)}
+    # Those that the machine could not take have a verdict of their own, with why.
+    there |= set(cases_not_run(folder, []))
     missing = [case.id for case in suite(cell.also, _lane(cell)) if case.id not in there] if cell.also else []
     if missing:
         found.append(job_verdict(cell, "failed", f"the head alone: no record of {', '.join(missing)}"))

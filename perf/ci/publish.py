@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
-from perf.ci.events import PullRequest, Run
+from perf.ci.events import Labelling, PullRequest, Ref, Run
 from perf.ci.github import GitHub
 from perf.report.comment import LIMIT, MARKER
 
@@ -15,24 +15,23 @@ from perf.report.comment import LIMIT, MARKER
 BOT = "github-actions[bot]"
 
 
-def pull_request_of(github: GitHub, run: Run) -> PullRequest | None:
-    """Return the open pull request that ``run`` is of; None where there is none any more.
+def pull_requests_of(github: GitHub, run: Run) -> Iterator[PullRequest]:
+    """Yield the open pull requests that ``run`` may be of: of one branch there is one for each base.
 
-    What the run left does not count: the pull request is looked for by the branch and the commit that GitHub itself
-    says the run was of.
+    What the run left does not count: they are looked for by the branch and the commit that GitHub itself says the run
+    was of.
 
     Raises:
         OSError: GitHub does not say.
     """
     if run.event != "pull_request" or run.head_repository is None or not run.head_branch:
-        return None
+        return
     owner = run.head_repository.full_name.partition("/")[0]
     for found in github.pages("pulls", state="open", head=f"{owner}:{run.head_branch}"):
         pull = _valid(found)
         same = pull is not None and pull.head.sha == run.head_sha and pull.head.repo is not None
         if pull and same and pull.head.repo and pull.head.repo.full_name == run.head_repository.full_name:
-            return pull
-    return None
+            yield pull
 
 
 def _valid(found: Any) -> PullRequest | None:
@@ -40,6 +39,28 @@ def _valid(found: Any) -> PullRequest | None:
         return PullRequest.model_validate(found)
     except ValidationError:
         return None
+
+
+def history(github: GitHub, pull: PullRequest) -> Iterator[Labelling]:
+    """Yield what happened to a pull request, without what has another form."""
+    for found in github.pages(f"issues/{pull.number}/timeline"):
+        try:
+            yield Labelling.model_validate(found)
+        except ValidationError:
+            continue
+
+
+def fork_point(github: GitHub, pull: PullRequest) -> str:
+    """Return the commit at which a pull request branched off, so that it answers for its own changes only.
+
+    What GitHub calls its base is where the base branch was at the last push, which may be commits ahead of that.
+
+    Raises:
+        OSError: GitHub does not say.
+        ValueError: what it says is no commit.
+    """
+    found = github.get(f"compare/{pull.base.sha}...{pull.head.sha}", per_page=1)
+    return Ref.model_validate(found["merge_base_commit"]).sha
 
 
 def publish(github: GitHub, number: int, text: str) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from perf.ci.artifacts import admit
-from perf.ci.branch import Remote, check_name, commit, git, push
+from perf.ci.branch import Remote, check_name, commit, git, has_branch, push
+from perf.ci.events import Run
 from perf.ci.github import GitHub
 from perf.commands.refresh import REFRESH
 from perf.compare import HEAD
@@ -42,11 +44,7 @@ def refresh_sessions(sessions: Sequence[Path], baselines: Path, cases: Sequence[
         ValueError: records that may not become a baseline; names each, and what to do.
     """
     bodies = []
-    for session in sessions:
-        there = {record.case_id for record in read_records(session)}
-        wanted = [case for case in cases if case in there]
-        if cases and not wanted:
-            continue
+    for session, wanted in shared_out(sessions, cases).items():
         body = session.with_name(f"{session.name}.changes.md")
         asked = ["--baselines", str(baselines), "--markdown", str(body), *told]
         asked += [word for case in wanted for word in ("--case", case)]
@@ -55,16 +53,57 @@ def refresh_sessions(sessions: Sequence[Path], baselines: Path, cases: Sequence[
     return "\n".join(bodies)
 
 
+def shared_out(sessions: Sequence[Path], cases: Sequence[str]) -> dict[Path, list[str]]:
+    """Return which cases to take of each session: of two with the same one on the same machine, that with more runs.
+
+    Raises:
+        ValueError: no session has one of ``cases``; names it, and those that there are.
+    """
+    runs = Counter(
+        (record.environment.device, record.environment.torch_minor, record.case_id, session)
+        for session in sessions
+        for record in read_records(session)
+    )
+    there = sorted({case for _, _, case, _ in runs})
+    if missing := [case for case in cases if case not in there]:
+        msg = f"no record of {', '.join(missing)}: the run has {', '.join(there)}"
+        raise ValueError(msg)
+    best: dict[tuple[str, str, str], Path] = {}
+    for (device, minor, case, session), _ in sorted(runs.items(), key=lambda item: item[1]):
+        best[device, minor, case] = session
+    found: dict[Path, list[str]] = {}
+    for (_, _, case), session in sorted(best.items()):
+        if case in (cases or there):
+            found.setdefault(session, []).append(case)
+    return found
+
+
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="rfdetr-perf refresh")
     REFRESH.declare(parser)
     return parser.parse_args(arguments)
 
 
-def body_of(run_page: str, reason: str, by: str, changes: str) -> str:
+def ended(github: GitHub, run: int) -> Run:
+    """Return what GitHub says of a run that has ended.
+
+    Raises:
+        OSError: there is no such run.
+        ValueError: it goes on.
+    """
+    found = Run.model_validate(github.get(f"actions/runs/{run}"))
+    if found.status != "completed":
+        msg = f"run {run} has not ended, GitHub calls it {found.status!r}: wait for it"
+        raise ValueError(msg)
+    return found
+
+
+def body_of(run_page: str, run: Run, reason: str, by: str, changes: str) -> str:
     """Return the body of the pull request."""
+    source = f"{run.head_repository.full_name if run.head_repository else 'gone'}@{run.head_branch}"
     head = (
-        f"Baselines from the records of {code(run_page)}, asked for by {code(by)}.\n\n"
+        f"Baselines from the records of {code(run_page)}, asked for by {code(by)}. That run was started by "
+        f"{code(run.event)} for {code(run.head_sha)} of {code(source)}, and ended with {code(str(run.conclusion))}.\n\n"
         f"Reason: {code(reason)}\n\nNothing is approved until a person merges this.\n\n"
     )
     cut = "\n\nCut to what a description may hold; the diff has all of it.\n" if len(changes) > MOST_BODY else ""
@@ -76,10 +115,13 @@ def open_branch(checkout: Path, baselines: Path, remote: Remote, branch: str, me
     """Commit the changed baselines on a branch of their own and push it; return whether anything changed.
 
     Raises:
-        ValueError: a branch that must not be pushed.
+        ValueError: a branch that must not be pushed, or that is there already; says what to do.
         OSError: git, or the remote, refuses.
     """
     check_name(branch, remote)
+    if has_branch(checkout, remote, branch):
+        msg = f"{branch} is there already: merge or close its pull request, delete the branch, and start this again"
+        raise ValueError(msg)
     git(checkout, "checkout", "--quiet", "--detach")
     changed = commit(checkout, [f":(glob){baselines.as_posix()}/**/*.json"], message)
     if changed:
@@ -88,6 +130,15 @@ def open_branch(checkout: Path, baselines: Path, remote: Remote, branch: str, me
 
 
 def open_pull_request(github: GitHub, remote: Remote, branch: str, title: str, body: str) -> str:
-    """Open a pull request for a branch, and return its address."""
-    answer = github.send("POST", "pulls", {"title": title, "head": branch, "base": remote.default, "body": body})
+    """Open a pull request for a branch, and return its address.
+
+    Raises:
+        OSError: GitHub refuses; says what to do, since the branch is there by now.
+    """
+    try:
+        answer = github.send("POST", "pulls", {"title": title, "head": branch, "base": remote.default, "body": body})
+    except OSError as error:
+        what = "open it by hand, the summary has its text; docs/ci.md says which setting lets a workflow do it"
+        msg = f"{branch} is pushed, but no pull request is open: {error}; {what}"
+        raise OSError(msg) from error
     return str(answer["html_url"])

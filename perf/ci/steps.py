@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import cast, get_args
 
@@ -16,6 +17,7 @@ from perf.ci import branch as branches
 from perf.ci.artifacts import COMMENT, JOB, PREFIX
 from perf.ci.context import Context
 from perf.ci.events import (
+    MAY_ASK,
     Decision,
     LabelEvent,
     PullRequest,
@@ -24,14 +26,15 @@ from perf.ci.events import (
     Subject,
     cells_for,
     decide,
-    labelled,
     read_event,
+    tiers_asked,
 )
 from perf.ci.fetch import fetch, job_names, planned
-from perf.ci.machines import CELL_ID, CELLS, LABELS, NIGHTLY, Cell, cells_of, chosen, read_machines
+from perf.ci.machines import CELL_ID, CELLS, LABELS, NIGHTLY, Cell, Tier, cells_of, chosen, read_machines
 from perf.ci.outcome import Job
-from perf.ci.publish import publish, pull_request_of
-from perf.ci.refreshing import body_of, open_branch, open_pull_request, refresh_sessions, sessions_in
+from perf.ci.publish import fork_point, history, publish, pull_requests_of
+from perf.ci.refreshing import body_of, ended, open_branch, open_pull_request, refresh_sessions, sessions_in
+from perf.ci.reporting import Place
 from perf.ci.reporting import report as reported
 from perf.commands.output import say, say_aside
 from perf.environment import machine
@@ -62,23 +65,32 @@ class Prepared(BaseModel):
 def plan(context: Context, _: argparse.Namespace) -> int:
     """Decide what the label that was set asks for."""
     event = read_event(Path(context["GITHUB_EVENT_PATH"]), LabelEvent)
-    decision = decide(event, _permission(context, event))
-    subject = _subject(context)
-    machines = chosen(read_machines(), context.get("MACHINES"))
-    cells = cells_for(decision.tier, event.pull_request, machines, subject) if decision.tier else []
+    asks = event.label is not None and event.label.name in LABELS
+    decision = decide(event, _permission(context, event.sender.login) if asks else "none")
+    cells = _cells(context, decision.tier, event.pull_request, ()) if decision.tier else []
     _planned(context, cells, decision)
     return 0
 
 
-def _permission(context: Context, event: LabelEvent) -> str:
-    """Return what the sender may do, asked only where a label asks for something; "none" where GitHub does not say."""
-    if event.label is None or event.label.name not in LABELS:
-        return "none"
+def _permission(context: Context, login: str) -> str:
+    """Return what somebody may do here; "none" for whom GitHub does not know.
+
+    Raises:
+        OSError: GitHub does not say: that is no answer, and must not look like a label that asked for nothing.
+    """
     try:
-        return str(context.github.get(f"collaborators/{event.sender.login}/permission").get("permission"))
-    except OSError as error:
-        say_aside(f"taken as no permission: {error}")
+        return str(context.github.get(f"collaborators/{login}/permission").get("permission"))
+    except FileNotFoundError:
         return "none"
+
+
+def _cells(context: Context, tier: Tier, pull: PullRequest, ran: Collection[str]) -> list[Cell]:
+    """Return the jobs on the machines that are asked for, and of the others those that ``ran`` all the same."""
+    subject, machines = _subject(context), read_machines()
+    fork = fork_point(context.github, pull) if subject == "rfdetr" else ""
+    asked = chosen(machines, context.get("MACHINES"))
+    cells = cells_for(tier, pull, machines, subject, fork)
+    return [cell for cell in cells if cell.machine in asked or cell.id in ran]
 
 
 def _subject(context: Context) -> Subject:
@@ -148,11 +160,16 @@ def report(context: Context, options: argparse.Namespace) -> int:
     run, cells = int(context["GITHUB_RUN_ID"]), context.cells
     origin = _origin(cells, context.run_page(run))
     page = options.folder / PAGE
-    found = reported(context.github, run, cells, options.folder / "artifacts", options.baselines, origin, page)
+    found = reported(_place(context, run), cells, options.folder / "artifacts", options.baselines, origin, page)
     context.summary(found.comment)
     context.command(annotate(found.sections, _changed(context)))
     say(f"{page}: written; exit code {found.exit_code}\n")
     return found.exit_code
+
+
+def _place(context: Context, run: int) -> Place:
+    repository = context["GITHUB_REPOSITORY"]
+    return Place(context.github, run, context.get("SUITE", repository).lower() == repository.lower())
 
 
 def _origin(cells: list[Cell], link: str) -> Origin:
@@ -174,28 +191,30 @@ def _changed(context: Context) -> dict[str, set[int]]:
 def prepare_comment(context: Context, options: argparse.Namespace) -> int:
     """Judge what another run left, on our own: nothing that its jobs say of themselves is believed."""
     run = read_event(Path(context["GITHUB_EVENT_PATH"]), RunEvent).workflow_run
-    pull = pull_request_of(context.github, run)
-    cells = _asked(context, pull, run) if pull else []
-    if pull is None or not cells:
-        say("no open pull request at this commit asks for anything, or not by this run\n")
+    found = ((pull, _asked(context, pull, run)) for pull in pull_requests_of(context.github, run))
+    pull, cells = next(((pull, cells) for pull, cells in found if cells), (None, []))
+    if pull is None:
+        say("nobody who may push asked for this run by a label, or no open pull request is at its commit\n")
         context.output(number="")
         return 0
     folder, origin = options.folder / "artifacts", _origin(cells, context.run_page(run.id))
-    found = reported(context.github, run.id, cells, folder, options.baselines, origin, None)
-    write_model(options.folder / COMMENT, Prepared(number=pull.number, text=found.comment))
-    context.summary(found.comment)
+    told = reported(_place(context, run.id), cells, folder, options.baselines, origin, None)
+    write_model(options.folder / COMMENT, Prepared(number=pull.number, text=told.comment))
+    context.summary(told.comment)
     context.output(number=str(pull.number))
     return 0
 
 
 def _asked(context: Context, pull: PullRequest, run: Run) -> list[Cell]:
-    """Return the jobs that the labels ask for: of several tiers those of the one that the run has jobs of.
+    """Return the jobs that were asked for: of several labels those of the tier that the run has jobs of.
 
     A run that succeeded without one of these jobs was of another label, and says nothing of what was measured before.
     """
-    machines, subject = chosen(read_machines(), context.get("MACHINES")), _subject(context)
-    plans = [cells_for(tier, pull, machines, subject) for tier in labelled(pull)]
+    tiers = tiers_asked(run, history(context.github, pull))
+    if run.actor is None or not tiers or _permission(context, run.actor.login) not in MAY_ASK:
+        return []
     jobs = job_names(context.github, run.id)
+    plans = [_cells(context, tier, pull, jobs) for tier in tiers]
     of_this = [cells for cells in plans if jobs & set(planned(cells))]
     otherwise = plans[-1:] if run.conclusion != "success" else []
     return next(iter([*of_this, *otherwise]), [])
@@ -222,7 +241,7 @@ def comment(context: Context, options: argparse.Namespace) -> int:
 def trend(context: Context, options: argparse.Namespace) -> int:
     """Add what the jobs of this run left to the data branch, and show which signals changed."""
     from perf.record import read_records
-    from perf.trend import append
+    from perf.trend import append, unnamed
 
     remote, branch = _remote(context), context.get("BRANCH", BRANCH)
     data = options.folder / "data"
@@ -233,7 +252,10 @@ def trend(context: Context, options: argparse.Namespace) -> int:
     for name in cells:
         try:
             for session in sessions_in(fetched.folders[name]):
-                append(data, read_records(session))
+                records = read_records(session)
+                append(data, records)
+                for why in unnamed(records):
+                    say_aside(f"{name}: {why}")
         except ValueError as error:
             problems.setdefault(name, str(error))
     if branches.commit(data, [":(glob)**/*.jsonl"], f"Add run {context['GITHUB_RUN_ID']}"):
@@ -262,8 +284,12 @@ def _remote(context: Context) -> branches.Remote:
 
 def refresh(context: Context, options: argparse.Namespace) -> int:
     """Approve the records of a run on a branch of their own, and ask a person to merge it."""
+    if not re.fullmatch(r"[1-9][0-9]{0,18}", context["RUN_ID"]):
+        msg = f"RUN_ID={context['RUN_ID']}: no id of a workflow run, which is the number at the end of its address"
+        raise ValueError(msg)
     run, reason, by = int(context["RUN_ID"]), context["REASON"], context["GITHUB_ACTOR"]
     remote, github = _remote(context), context.github
+    source = ended(github, run)
     cells = _left(context, run)
     fetched = fetch(github, run, cells, options.folder / "artifacts")
     if fetched.problems:
@@ -275,7 +301,7 @@ def refresh(context: Context, options: argparse.Namespace) -> int:
     if not open_branch(Path.cwd(), options.baselines, remote, branch, message):
         say("nothing changes: no pull request\n")
         return 0
-    body = body_of(context.run_page(run), reason, by, changes)
+    body = body_of(context.run_page(run), source, reason, by, changes)
     context.summary(body)
     say(f"{open_pull_request(github, remote, branch, title, body)}\n")
     return 0

@@ -51,10 +51,13 @@ def _trend(options: argparse.Namespace) -> int:
 
 def _add(options: argparse.Namespace) -> None:
     from perf.record import read_records
-    from perf.trend import append
+    from perf.trend import append, unnamed
 
     for records in options.add:
-        changed = append(options.folder, read_records(records))
+        found = read_records(records)
+        changed = append(options.folder, found)
+        for why in unnamed(found):
+            say_aside(f"{records}: {why}")
         say_aside(f"{records}: {len(changed)} cases added to {options.folder}")
 
 

@@ -25,7 +25,11 @@ def code(value: str) -> str:
     return f"{fence}{pad}{shown}{pad}{fence}".replace("|", "\\|")
 
 
+# What GitHub makes something of without any markup: emphasis, addresses, issues, commits, pictures.
+_ODD = re.compile(r"__| _|//|www\.|\bgh-\d|:[a-z0-9_+-]+:|\b(?=[0-9]*[a-f])[0-9a-f]{7,40}\b", re.IGNORECASE)
+
+
 def text(value: str) -> str:
-    """Return text as it is where it is plain, else as :func:`code`."""
-    odd = any(mark in value for mark in ("__", " _", "//", "www.", "GH-"))
-    return value if re.fullmatch(r"[A-Za-z0-9][\w .,:;/()+=-]*", value) and not odd else code(value)
+    """Return text as it is where it is plain, else as :func:`code`. Plain is ASCII: letters of others look like it."""
+    plain = re.fullmatch(r"[A-Za-z0-9][\w .,:;/()+=-]*", value, re.ASCII) and not _ODD.search(value)
+    return value if plain else code(value)

@@ -61,7 +61,8 @@ def _section(section: Section, baselines: Mapping[tuple[str, str], Baseline], ti
     yield tag("h2", section.title)
     rows = sorted(rows_of([section]), key=lambda placed: rank(placed.row))
     urgent = [placed for placed in rows if placed.row.verdict in (*FAILING, *UNKNOWN) or placed.row.listed]
-    others = [placed for placed in rows if placed not in urgent] if len(urgent) < len(rows) else []
+    chosen = {id(placed) for placed in urgent}
+    others = [placed for placed in rows if id(placed) not in chosen]
     yield _rows(urgent)
     yield from (_detail(placed.row) for placed in urgent)
     if others:

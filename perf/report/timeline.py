@@ -41,10 +41,18 @@ def events_of(lines: Iterable[str]) -> list[Event]:
     for line in lines:
         told = _LINE.match(line)
         if told and len(found) < MOST:
-            # Of any leap year: the log does not say which, and only differences count.
-            when = datetime.datetime.strptime(f"2024{told['day']} {told['time']}", "%Y%m%d %H:%M:%S.%f")
-            found.append((when, f"[{told['frame']}] {without_folders(told['text'])}"[:MOST_TEXT]))
+            when = _time(told["day"], told["time"])
+            if when is not None:
+                found.append((when, f"[{told['frame']}] {without_folders(told['text'])}"[:MOST_TEXT]))
     return [Event((when - found[0][0]).total_seconds(), what) for when, what in found]
+
+
+def _time(day: str, time: str) -> datetime.datetime | None:
+    """Return a time of any leap year: the log does not say which, and only differences count. None: there is none."""
+    try:
+        return datetime.datetime.strptime(f"2024{day} {time}", "%Y%m%d %H:%M:%S.%f")
+    except ValueError:
+        return None
 
 
 def read_timelines(folder: Path) -> dict[str, dict[str, list[Event]]]:

@@ -14,7 +14,7 @@ from typing import Any
 from perf.ci.artifacts import PREFIX
 from perf.ci.github import GitHub
 
-REPOSITORY, SHA, BASE_SHA, RUN = "owner/suite", "a" * 40, "b" * 40, 5
+REPOSITORY, SHA, BASE_SHA, FORK_SHA, RUN = "owner/suite", "a" * 40, "b" * 40, "f" * 40, 5
 
 
 class FakeGitHub:
@@ -27,9 +27,12 @@ class FakeGitHub:
         self.pulls: list[dict[str, Any]] = []
         self.files: list[dict[str, Any]] = []
         self.comments: list[dict[str, Any]] = []
-        self.permissions: dict[str, str] = {}
+        self.permissions: dict[str, str] = {"ada": "write"}
+        self.events: list[dict[str, Any]] = [a_labelling()]
+        self.fork_point = FORK_SHA
         self.refuse: dict[str, int] = {}
         self.requests: list[tuple[str, str, str, Any]] = []
+        self.run = run_event()["workflow_run"]
         self.url = self.store = ""
 
     def add_artifact(self, name: str, archive: bytes, size: int | None = None, **changes: Any) -> None:
@@ -57,6 +60,7 @@ class FakeGitHub:
         self, query: dict[str, str], body: dict[str, Any], number: int, parts: list[str]
     ) -> dict[tuple[str, ...], Callable[[], tuple[int, Any]]]:
         return {
+            ("GET", "actions", "runs"): lambda: (200, self.run),
             ("GET", "actions", "runs", "artifacts"): lambda: (200, {"artifacts": _page(self.artifacts, query)}),
             ("GET", "actions", "runs", "jobs"): lambda: (200, {"jobs": _page(self.jobs, query)}),
             ("GET", "actions", "artifacts", "zip"): lambda: (302, f"{self.store}/store/{number}"),
@@ -65,10 +69,16 @@ class FakeGitHub:
             ("POST", "pulls"): lambda: (201, {"html_url": "https://github.com/owner/suite/pull/9"}),
             ("GET", "pulls", "files"): lambda: (200, _page(self.files, query)),
             ("GET", *parts[:2], "permission"): lambda: self._permission(parts[1]),
+            ("GET", "issues", "timeline"): lambda: (200, _page(self.events_of(number), query)),
+            ("GET", "compare", parts[-1]): lambda: (200, {"merge_base_commit": {"sha": self.fork_point}}),
             ("GET", "issues", "comments"): lambda: (200, _page(self.comments, query)),
             ("POST", "issues", "comments"): lambda: self._comment(body),
             ("PATCH", "issues", "comments"): lambda: self._changed(number, body),
         }
+
+    def events_of(self, number: int) -> list[dict[str, Any]]:
+        """Return the history of a pull request: the same of each."""
+        return self.events
 
     def _of_branch(self, head: str) -> list[dict[str, Any]]:
         owner, _, ref = head.partition(":")
@@ -92,12 +102,11 @@ def _page(items: list[Any], query: dict[str, str]) -> list[Any]:
     return items[size * (page - 1) : size * page]
 
 
-def a_pull(number: int = 7, labels: tuple[str, ...] = ("perf:quick",), sha: str = SHA) -> dict[str, Any]:
+def a_pull(number: int = 7, sha: str = SHA) -> dict[str, Any]:
     """A pull request from a fork."""
     return {
         "number": number,
         "state": "open",
-        "labels": [{"name": name} for name in labels],
         "head": {"sha": sha, "ref": "topic", "user": {"login": "someone"}, "repo": {"full_name": "someone/suite"}},
         "base": {"sha": BASE_SHA, "ref": "main", "repo": {"full_name": REPOSITORY}},
     }
@@ -108,9 +117,17 @@ def label_event(label: str = "perf:quick", sender: str = "ada") -> dict[str, Any
     return {"action": "labeled", "label": {"name": label}, "sender": {"login": sender}, "pull_request": a_pull()}
 
 
-def run_event(sha: str = SHA, event: str = "pull_request", conclusion: str = "failure") -> dict[str, Any]:
-    """The event of a workflow run that has ended."""
-    run = {"id": RUN, "event": event, "head_sha": sha, "head_branch": "topic", "conclusion": conclusion}
+def a_labelling(label: str = "perf:quick", actor: str = "ada", when: str = "2026-11-30T10:00:00Z") -> dict[str, Any]:
+    """A label that was set, in the history of a pull request."""
+    return {"event": "labeled", "label": {"name": label}, "actor": {"login": actor}, "created_at": when}
+
+
+def run_event(
+    sha: str = SHA, event: str = "pull_request", conclusion: str = "failure", actor: str = "ada"
+) -> dict[str, Any]:
+    """The event of a workflow run that has ended, some seconds after its label was set."""
+    run: dict[str, Any] = {"id": RUN, "event": event, "head_sha": sha, "head_branch": "topic", "conclusion": conclusion}
+    run |= {"status": "completed", "actor": {"login": actor}, "created_at": "2026-11-30T10:00:04Z"}
     return {"action": "completed", "workflow_run": run | {"head_repository": {"full_name": "someone/suite"}}}
 
 

@@ -125,3 +125,25 @@ def test_a_linked_folder_is_not_entered(tmp_path: Path) -> None:
     (tmp_path / "in" / "deeper").symlink_to(tmp_path)
     with pytest.raises(ValueError, match="deeper: a link"):
         admit(tmp_path / "in")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_only_what_githubs_own_upload_makes_is_decompressed(tmp_path: Path, method: int) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", method) as archive:
+        archive.writestr(NAME, b"{}")
+    with pytest.raises(ValueError, match=f"compressed by method {method}, and deflate is the one read"):
+        unpack(tmp_path / "a.zip", tmp_path / "out")
+
+
+def test_a_damaged_archive_is_refused_however_zipfile_fails(tmp_path: Path) -> None:
+    whole = an_archive(tmp_path, (NAME, b"{}" * 500), ("job.json", b"{}")).read_bytes()
+    outcomes = set()
+    for place in range(len(whole)):
+        for byte in (0, 0x55, 0xFF):
+            (tmp_path / "b.zip").write_bytes(whole[:place] + bytes([byte]) + whole[place + 1 :])
+            try:
+                unpack(tmp_path / "b.zip", tmp_path / f"out-{place}-{byte}")
+                outcomes.add("read")
+            except ValueError:
+                outcomes.add("refused")
+    assert outcomes == {"read", "refused"}

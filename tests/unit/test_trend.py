@@ -53,6 +53,23 @@ def test_a_line_a_session_and_none_twice(folder: Path) -> None:
     assert [night.session for night in read(path)] == ["night-0", "earlier", "night-1"]
 
 
+@pytest.mark.parametrize(
+    "changes", [{"rfdetr_dirty": True}, {"rfdetr_source": "release 1.11.2, patched by x.py (41f5aed0)"}]
+)
+def test_what_no_commit_is_is_left_out_and_said(
+    folder: Path, tmp_path: Path, changes: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fine = a_night(0, 10)
+    odd = a_night(1, 99)
+    odd = odd.model_copy(update={"environment": odd.environment.model_copy(update=changes)})
+    for run, record in enumerate((fine, odd)):
+        write_record(tmp_path / "records" / f"run-{run}.record.json", record)
+    main(["trend", str(folder), "--add", str(tmp_path / "records")])
+    assert "nano-b4 run 0 is left out: " in capsys.readouterr().err
+    [night] = read(trend_path(folder, "nvidia-h200", "2.14", "nano-b4"))
+    assert night.values["gpu_busy"].value == 10
+
+
 def test_runs_that_did_not_finish_and_signals_of_some_runs_are_left_out(folder: Path) -> None:
     ops, rare = a_signal("aten_ops", 5, "count-volume"), a_signal("rare", 1)
     records = [a_record([ops, rare], run=0), a_record([ops], run=1), a_record([], run=2, status="failed")]

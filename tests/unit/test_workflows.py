@@ -70,6 +70,7 @@ def test_every_step_of_the_command_is_in_a_workflow() -> None:
 @pytest.mark.parametrize(("name", "job", "told"), JOBS, ids=[f"{name} {job}" for name, job, _ in JOBS])
 def test_a_job_has_the_least_that_it_needs(name: str, job: str, told: dict[str, Any]) -> None:
     assert WORKFLOWS[name]["permissions"] == {}, "what a job does not name it has not"
+    assert WORKFLOWS[name]["cache-mode"] == told.get("cache-mode", "none") == "none"
     written = {scope for scope, value in told["permissions"].items() if value == "write"}
     allowed = {
         ("publish.yml", "comment"): {"pull-requests"},
@@ -116,6 +117,22 @@ def test_every_pin_says_its_version() -> None:
         for line in path.read_text(encoding="utf-8").splitlines():
             if "uses: actions/" in line:
                 assert re.search(r"@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line), line
+
+
+def test_only_a_label_that_counts_ends_what_is_being_measured() -> None:
+    measure, caller = WORKFLOWS["measure.yml"]["jobs"]["measure"], WORKFLOWS["gpu-pr.yml"]
+    assert measure["concurrency"]["cancel-in-progress"] is True
+    assert measure["if"] == "needs.plan.outputs.wanted == 'true'"
+    assert caller["concurrency"]["cancel-in-progress"] is False
+
+
+def test_only_nights_of_the_develop_branch_are_in_the_trend() -> None:
+    assert WORKFLOWS["nightly.yml"]["jobs"]["trend"]["if"].endswith("&& !inputs.head")
+
+
+def test_a_refresh_is_of_the_default_branch_wherever_it_was_started() -> None:
+    checkout = WORKFLOWS["refresh.yml"]["jobs"]["refresh"]["steps"][0]
+    assert checkout["with"]["ref"] == "${{ github.event.repository.default_branch }}"
 
 
 def test_the_label_of_a_pull_request_is_the_only_way_to_a_gpu() -> None:
