@@ -103,12 +103,23 @@ def shares(budget: Budget) -> Shares | None:
         return None
     # Kernels of several streams at the same time can sum to more than the step.
     busy = min(1.0, budget.busy / budget.step)
-    waiting = budget.input_wait if budget.idle_waiting is None else min(budget.idle_waiting, budget.input_wait)
-    starved = min(waiting / budget.step, 1 - busy)
+    starved = min(_starved(budget, budget.busy) / budget.step, 1 - busy)
     waited = None if budget.sync_wait is None else min(budget.sync_wait / budget.step, busy)
     # Where the waits are not known, the host may have waited as long as the GPU computed.
     host = max(0.0, 1 - budget.input_wait / budget.step - (busy if waited is None else waited))
     return Shares(starved, busy, waited, host)
+
+
+def _starved(budget: Budget, busy: float) -> float:
+    """Return how long the GPU is idle while the loop waits for input, in ms.
+
+    ``idle_waiting`` is of updates under the profiler, which slows the host: the loader gets ahead meanwhile, and waits
+    grow short. But without it too the GPU cannot be busy in a wait for longer than in the whole step.
+    """
+    waited = budget.input_wait or 0.0
+    if budget.idle_waiting is None:
+        return waited
+    return min(waited, max(budget.idle_waiting, waited - busy))
 
 
 def diagnose(budgets: Sequence[Budget], workers: int, *, has_gpu: bool = True) -> Diagnosis:

@@ -80,11 +80,18 @@ def left_behind(stem: Path) -> list[str]:
     return [f"{path.name}/" if path.is_dir() else path.name for path in found if path.exists()]
 
 
+# What Kineto says beside the events.
+_OF_MACHINE = re.compile(rb'("(?:host_name|traceName)":\s*)"(?:[^"\\]|\\.)*"')
+
+
 def keep_profile(stem: Path, trace: Path) -> list[str]:
-    """Keep a profiler's ``trace`` beside the record, compressed; return why not, in a line, where it is too large."""
+    """Keep a profiler's ``trace`` beside the record, compressed; return why not, in a line, where it is too large.
+
+    Without the names of the machine and of its folder: it is there to be posted.
+    """
     target = stem.with_suffix(PROFILE)
     target.unlink(missing_ok=True)
-    packed = gzip.compress(trace.read_bytes(), compresslevel=6, mtime=0)
+    packed = gzip.compress(_OF_MACHINE.sub(rb'\1""', trace.read_bytes()), compresslevel=6, mtime=0)
     if len(packed) > MOST_PROFILE_BYTES:
         most = MOST_PROFILE_BYTES >> 20
         return [f"evidence: the profiler's trace is not kept: {len(packed) >> 20} MB compressed, at most {most} are"]

@@ -70,14 +70,14 @@ class Runs:
 
     @property
     def failures(self) -> list[str]:
-        """What each run that failed, or was interrupted, ended with."""
+        """What each run that failed, or was interrupted, ended with, without the folders of this machine."""
         ended = [record for record in self.records if record.status != "finished"]
-        return [f"run {record.run}: {error_line(record.error)}" for record in ended]
+        return [placeless(f"run {record.run}: {error_line(record.error)}") for record in ended]
 
     @property
     def notes(self) -> list[str]:
         """What the runs say of themselves, each once, without the folders of this machine."""
-        return list(dict.fromkeys(_placeless(note) for record in self.records for note in record.notes))
+        return list(dict.fromkeys(placeless(note) for record in self.records for note in record.notes))
 
     def spread(self, name: str) -> Spread | None:
         """Return a signal over the runs that have it; None where none has."""
@@ -113,7 +113,8 @@ class Runs:
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?:[\w.+-]+/)+")
 
 
-def _placeless(note: str) -> str:
+def placeless(note: str) -> str:
+    """Return ``note`` without the folders of this machine: it is there to be posted."""
     return _FOLDERS.sub("", without_folders(note))
 
 

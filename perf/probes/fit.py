@@ -214,10 +214,10 @@ class Fit:
             modes["sync_cost"] = lambda: self._log(lambda value: value if torch.is_tensor(value) else constant)
         rounds: list[dict[str, float]] = []
         try:
-            for _ in range(self.plan.compared):
+            for number in range(self.plan.compared):
                 rounds.append({})
-                for mode, begin in modes.items():
-                    begin()
+                for mode in turn(list(modes), number):
+                    modes[mode]()
                     yield from self._block(rounds[-1], mode)
         finally:
             self._log()
@@ -341,7 +341,8 @@ class Fit:
                 leave(OTHER)
         finally:
             self._clock.timeline.watch = None
-        parts = [Part(name=phase, value=peaks[phase]) for phase in FIT_PHASES if phase in peaks]
+        names = [*FIT_PHASES, *(phase for phase in peaks if phase not in FIT_PHASES)]
+        parts = [Part(name=phase, value=peaks[phase]) for phase in names if phase in peaks]
         self.signals.append(
             Signal(name="phase_peak_memory", kind="device", unit="B", value=max(peaks.values()), parts=parts)
         )
@@ -358,6 +359,11 @@ def _leave_mark(name: str) -> None:
 
     with record_function(name):
         pass
+
+
+def turn(modes: list[str], number: int) -> list[str]:
+    """Return the order of round ``number``: forth and back, so that what drifts over updates is no cost of a mode."""
+    return modes[::-1] if number % 2 else modes
 
 
 def fit_step(updates: list[Update]) -> Signal:

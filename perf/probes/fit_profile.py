@@ -107,17 +107,29 @@ def _work(raw: Sequence[Raw], marks: list[tuple[float, str]]) -> list[Work]:
         correlation(e): e["ts"] for e in raw if e.get("cat") in LAUNCHES and correlation(e) is not None
     }
     ops = {_external(event): event for event in raw if event.get("cat") == OP and _external(event) is not None}
+    first = min((number for number in launched if isinstance(number, int)), default=None)
     found = []
     for event in raw:
         if event.get("cat") not in ON_GPU:
             continue
         number = correlation(event)
-        at = launched[number] if number in launched else event["ts"]
+        at = launched[number] if number in launched else _unseen(event, first)
         # What was launched before the first mark, and still ran, is of no phase that is known.
         phase = (phase_at(marks, at) or f"|{OTHER}").partition("|")[2]
         op = ops.get(_external(event))
         found.append(Work(event["name"], event["cat"], event["ts"], event.get("dur", 0.0), at, phase, op))
     return sorted(found, key=lambda one: one.start)
+
+
+def _unseen(event: Raw, first: int | None) -> float:
+    """Return when something was launched whose launch is not in the trace; ``first`` is the first one that is.
+
+    CUPTI numbers calls as they come: what has a smaller number was launched before the trace began, and still to be
+    done then by a GPU that is behind.
+    """
+    number = correlation(event)
+    before = first is not None and isinstance(number, int) and number < first
+    return float("-inf") if before else float(event["ts"])
 
 
 def _external(event: Raw) -> Any:
@@ -204,6 +216,8 @@ def _sums(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
 _GEMMS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1, "aten::_addmm_activation": 1}
 # Of a kernel that no such op launched: a CUDA graph's, or Inductor's own.
 _GEMM_NAME = re.compile(r"gemm|cutlass|nvjet|wgmma|xmma|triton_tem_\w*mm", re.IGNORECASE)
+# Attention's own kernels: they are written with cutlass and wgmma too, and say so in their names.
+_ATTENTION_NAME = re.compile(r"flash|fmha|sdpa|attention", re.IGNORECASE)
 UNNAMED = "by the kernel's name, shapes unknown"
 
 
@@ -233,7 +247,7 @@ def gemm_signals(seen: Sequence[Window]) -> list[Signal]:
 def _gemm(one: Work) -> str:
     if one.op is not None and one.op["name"] in _GEMMS:
         return str(one.op["name"])
-    return UNNAMED if _GEMM_NAME.search(one.name) else ""
+    return UNNAMED if _GEMM_NAME.search(one.name) and not _ATTENTION_NAME.search(one.name) else ""
 
 
 def _flops(op: Raw) -> int:

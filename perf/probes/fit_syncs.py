@@ -24,7 +24,9 @@ from perf.record import Part, Signal
 
 UNTOLD = "(lines not told)"
 _COPY = "cudaMemcpyAsync"
-_TO_HOST = "DtoH"
+# A copy into or out of memory of the host that is not pinned. CUDA: one to the host returns when it is done, one from
+# the host may wait for the stream before it is staged.
+_PAGEABLE = "Pageable"
 
 
 @dataclass(frozen=True)
@@ -103,14 +105,15 @@ def sync_wait(seen: Sequence[Window], syncs: Sequence[Sync]) -> Signal:
 def waits(window: Window) -> dict[str, list[float]]:
     """Return the ms of each sync by phase, in order.
 
-    A copy into pageable memory of the host waits itself, before the sync that follows it: its time is the sync's.
+    A copy with pageable memory of the host waits itself, before the sync that follows it: its time is the sync's. With
+    the host's own work on it, since the whole is an upper bound.
     """
-    to_host = {correlation(e) for e in window.raw if e.get("cat") == "gpu_memcpy" and _TO_HOST in e["name"]}
+    waiting = {correlation(e) for e in window.raw if e.get("cat") == "gpu_memcpy" and _PAGEABLE in e["name"]}
     found: dict[str, list[float]] = defaultdict(list)
     copied = 0.0
     calls = (event for event in window.raw if event.get("cat") in LAUNCHES)
     for event in sorted(calls, key=lambda event: float(event["ts"])):
-        if event["name"].startswith(_COPY) and correlation(event) in to_host:
+        if event["name"].startswith(_COPY) and correlation(event) in waiting:
             copied += event.get("dur", 0.0)
         elif event["name"].startswith(SYNCS):
             found[_phase(window, event)].append((copied + event.get("dur", 0.0)) / 1e3)

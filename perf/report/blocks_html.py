@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Sequence
 from urllib.parse import quote
 
 from perf.report.blocks import Block, Code, Command, Figure, Heading, Items, Link, Paragraph, Table, Text, pieces
-from perf.report.humanize import printable
+from perf.report.html import POLICY, escape
 
 # Ten colours that differ in hue and in lightness too, so that neighbours can be told apart without colour.
 COLOURS = (
@@ -61,7 +60,7 @@ def page(title: str, blocks: Sequence[Block]) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         # Should a text from elsewhere ever get through, it can neither run nor fetch anything.
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         f"<title>{_plain(title)}</title>\n<style>{_STYLE}{colours}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
     )
 
@@ -89,7 +88,7 @@ def _table(block: Table) -> str:
 
 
 def _cells(row: Sequence[Text], colour: str) -> str:
-    first = f'<span class="swatch {html.escape(colour)}"></span>' if colour else ""
+    first = f'<span class="swatch {escape(colour)}"></span>' if colour else ""
     shown = [inline(cell) for cell in row]
     return "".join(f"<td>{first if index == 0 else ''}{cell}</td>" for index, cell in enumerate(shown))
 
@@ -110,4 +109,4 @@ def _code(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return html.escape(printable(re.sub(r"\s+", " ", text)))
+    return escape(re.sub(r"\s+", " ", text))

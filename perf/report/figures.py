@@ -6,12 +6,11 @@ narrow screen as on a wide one, which a scaled picture is not. Names come from e
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from perf.report.blocks_html import COLOURS
-from perf.report.humanize import printable
+from perf.report.html import escape
 
 ROW = 40
 BAR = 18
@@ -56,7 +55,7 @@ def _stack(top: int, label: str, values: Mapping[str, float], names: Sequence[st
     for name in names:
         width = max(0.0, min(_part(values.get(name, 0.0), whole), 100 - left))
         if width > 0:
-            title = f"<title>{_text(f'{name}: {values[name]:.4g}')}</title>"
+            title = f"<title>{escape(f'{name}: {values[name]:.4g}')}</title>"
             place = f'x="{left:.3f}%" y="{top + ABOVE}" width="{width:.3f}%" height="{BAR}"'
             found.append(f'<rect class="{swatch(list(names).index(name))}" {place}>{title}</rect>')
         left += width
@@ -73,7 +72,7 @@ def bars(rows: Sequence[Bar], mark: tuple[float, str] | None = None) -> str:
         anchor = "end" if _part(mark[0], most) > 50 else "start"
         spans = [(place * ROW + ABOVE - 2, place * ROW + ABOVE + BAR + 2) for place in range(len(rows))]
         found += [f'<line class="mark" x1="{x}" x2="{x}" y1="{top}" y2="{end}"/>' for top, end in spans]
-        found.append(f'<text x="{x}" y="{height + 14}" text-anchor="{anchor}">{_text(mark[1])}</text>')
+        found.append(f'<text x="{x}" y="{height + 14}" text-anchor="{anchor}">{escape(mark[1])}</text>')
         height += 20
     return _svg(height, ", ".join(row.name for row in rows), found)
 
@@ -81,7 +80,7 @@ def bars(rows: Sequence[Bar], mark: tuple[float, str] | None = None) -> str:
 def _bar(top: int, row: Bar, most: float) -> str:
     width = _part(row.value, most)
     rect = f'<rect class="bar" x="0" y="{top + ABOVE}" width="{width:.3f}%" height="{BAR}"/>'
-    told = f'<text x="100%" y="{top + 12}" text-anchor="end" class="faint">{_text(row.told)}</text>'
+    told = f'<text x="100%" y="{top + 12}" text-anchor="end" class="faint">{escape(row.told)}</text>'
     return f"{_label(top, row.name, LONGEST - len(row.told))}{told}{_rail(top)}{rect}"
 
 
@@ -92,7 +91,7 @@ def strips(rows: Sequence[Run], unit: str) -> str:
     found = [_strip(place * ROW, row, low, high - low, unit) for place, row in enumerate(rows)]
     bottom = len(rows) * ROW
     ends = ((0, "start", low), (100, "end", high))
-    found += [f'<text x="{x}%" y="{bottom + 12}" text-anchor="{a}">{v:.4g} {_text(unit)}</text>' for x, a, v in ends]
+    found += [f'<text x="{x}%" y="{bottom + 12}" text-anchor="{a}">{v:.4g} {escape(unit)}</text>' for x, a, v in ends]
     return _svg(bottom + 18, ", ".join(row.name for row in rows), found)
 
 
@@ -108,11 +107,11 @@ def _strip(top: int, row: Run, low: float, width: float, unit: str) -> str:
 def _svg(height: int, label: str, found: Sequence[str]) -> str:
     # No viewBox: it would scale the text with the width.
     lines = "\n".join(found)
-    return f'<svg role="img" height="{height}" aria-label="{_text(label)}">\n{lines}\n</svg>'
+    return f'<svg role="img" height="{height}" aria-label="{escape(label)}">\n{lines}\n</svg>'
 
 
 def _label(top: int, label: str, longest: int = LONGEST) -> str:
-    return f'<text x="0" y="{top + 12}"><title>{_text(label)}</title>{_text(shortened(label, longest))}</text>'
+    return f'<text x="0" y="{top + 12}"><title>{escape(label)}</title>{escape(shortened(label, longest))}</text>'
 
 
 def _rail(top: int) -> str:
@@ -129,7 +128,3 @@ def shortened(text: str, longest: int) -> str:
 
 def _part(value: float, whole: float) -> float:
     return 100 * value / whole if whole > 0 else 0.0
-
-
-def _text(text: str) -> str:
-    return html.escape(printable(text))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from perf.report.humanize import printable
 
 # Even if markup got in: nothing is loaded, nothing is run.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 STYLE = """
 :root{color-scheme:light dark;--line:#8884;--bad:#c62828;--odd:#a06000;--good:#2e7d32;--mark:#1565c0}
 body{font:15px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem}
@@ -70,7 +70,7 @@ def page(title: str, *body: str) -> str:
     """Return a whole page."""
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         f"<title>{escape(title)}</title><style>{STYLE}</style>"
     )
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{join(body)}</body></html>\n'

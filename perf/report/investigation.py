@@ -16,7 +16,7 @@ from perf.report.blocks import Block, Code, Heading, Items, Link, Paragraph, Tex
 from perf.report.blocks_html import page
 from perf.report.blocks_markdown import markdown
 from perf.report.investigation_input import input_section
-from perf.report.investigation_setting import methods, setting
+from perf.report.investigation_setting import differences, methods, setting
 from perf.report.investigation_step import (
     candidate,
     compile_section,
@@ -86,6 +86,9 @@ def _diagnosis(found: Found) -> list[Block]:
     fit = found.of("fit")
     if fit is None:
         return [Paragraph("No diagnosis: the training loop was not asked for (fit).", strong=True)]
+    if differ := differences(fit.finished):
+        told = "No diagnosis: the runs of the training loop are not of one machine and installation."
+        return [Paragraph(told, strong=True), Items(differ)]
     made = diagnose(budgets(fit), fit.case.workers, has_gpu=fit.case.lane == "gpu")
     said: list[Block] = [Paragraph(" ".join(filter(None, (made.sentence, made.ceiling))), strong=True)]
     evidence: list[Text] = [*made.evidence, *_agreement(made), *(one.text for one in made.ceilings[1:])]
@@ -99,7 +102,8 @@ def _agreement(made: Diagnosis) -> list[str]:
 
 
 def _not_measured(found: Found, missing: Missing) -> list[Block]:
-    lines: list[Text] = [*missing.lines, *(Code(problem) for problem in found.problems)]
+    problems = (problem.replace(f"{found.folder}/", "") for problem in found.problems)
+    lines: list[Text] = [*missing.lines, *map(Code, problems)]
     for side, cases in found.sides.items():
         for runs in cases.values():
             lines += [(f"{side}, ", Code(runs.case.id), ": ", Code(failure)) for failure in runs.failures]

@@ -28,7 +28,8 @@ def input_section(found: Found, missing: Missing) -> list[Block]:
 
 
 def _samples(runs: Runs, missing: Missing) -> list[Block]:
-    names = [name for name in _names(runs) if _GETITEM.fullmatch(name)]
+    # The case's own data first: it is what the training reads.
+    names = sorted((name for name in _names(runs) if _GETITEM.fullmatch(name)), key=lambda name: name != "getitem")
     if not names:
         return missing.say("the time of a sample", runs, "getitem")
     rows: list[list[Text]] = []
@@ -89,13 +90,15 @@ def _step_rate(found: Found) -> float | None:
 def _binds(rate: float, step: float | None) -> str:
     if step is None:
         return "not known: no step was measured"
+    if rate <= 0:
+        return "not known: this loader yielded nothing"
     return {True: "yes", False: "no", None: "too close to call"}[input_bound(rate, step)]
 
 
 def _verdict(rates: dict[int, float], step: float | None) -> Paragraph:
     if step is None:
         return Paragraph("Whether input binds is not known: no step of the training loop was measured.")
-    enough = fewest_workers(rates, step)
+    enough = fewest_workers({count: rate for count, rate in rates.items() if rate > 0}, step)
     told = f"enough with {enough} workers or more" if enough is not None else "not enough with any number tried"
     return Paragraph(
         f"The step could take {step:.4g} samples/s, were there no wait for input; a loader alone is {told}. "

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Sequence
+from pathlib import PurePath
 
 from perf.environment import Environment, processor
-from perf.findings import Runs
+from perf.findings import Runs, placeless
 from perf.investigation import PHOTOGRAPHS, Found
 from perf.record import Record
 from perf.report.blocks import Block, Code, Heading, Items, Paragraph, Table, Text, joined
@@ -61,13 +63,18 @@ def _workload(record: Record, found: Found) -> list[tuple[str, Text]]:
         ("workers", f"{case.workers}"),
         ("precision", _precision(record)),
         ("processes", "one, no DDP" if not case.distributed else f"{case.ranks}, DDP"),
-        ("data", Code(record.environment.workload or found.asked.data or "the generated set")),
+        ("data", (Code(record.environment.workload or found.asked.data or "the generated set"), _generated(record))),
         ("flags other than rfdetr's defaults", flags or "not recorded"),
         ("done to rfdetr", joined([Code(one) for one in record.adaptations])),
         ("candidate", Code(f"{found.asked.head} ({found.asked.head_sha256[:8]})") if found.asked.head else ""),
         ("disturbances", joined([Code(one) for one in _disturbances(found.records)]) or "none seen"),
         ("this suite", Code(_suite(record.environment))),
     ]
+
+
+def _generated(record: Record) -> str:
+    """Return that photographs are generated ones: their name does not say so."""
+    return ", generated" if record.case.data == PHOTOGRAPHS else ""
 
 
 def _suite(found: Environment) -> str:
@@ -99,10 +106,15 @@ _SAME: dict[str, Callable[[Environment], object]] = {
 }
 
 
+def differences(records: Sequence[Record]) -> list[Text]:
+    """Return in what the records are not of one machine and one installation."""
+    values = {name: {str(get(record.environment)) for record in records} for name, get in _SAME.items()}
+    return [(f"{name}: ", Code(" or ".join(sorted(each)))) for name, each in values.items() if len(each) > 1]
+
+
 def _mixed(records: Sequence[Record]) -> list[Block]:
     """Return a warning where the records are not of one machine and one installation."""
-    values = {name: {str(get(record.environment)) for record in records} for name, get in _SAME.items()}
-    differ = [(f"{name}: ", Code(" or ".join(sorted(each)))) for name, each in values.items() if len(each) > 1]
+    differ = differences(records)
     if not differ:
         return []
     return [Paragraph("These runs are not of one machine and installation, so take no number as one:"), Items(differ)]
@@ -120,11 +132,24 @@ def methods(found: Found) -> list[Block]:
 
 
 def _again(runs: Runs, count: int) -> str:
-    return f"{_GENERATED.sub(f'--data data/{PHOTOGRAPHS}', runs.records[0].command)} --runs {count}"
+    return f"{_posted(runs.records[0].command)} --runs {count}"
 
 
 # They lie in the report's own folder, wherever that is.
-_GENERATED = re.compile(rf"--data \S*/data/{PHOTOGRAPHS}(?= |$)")
+_GENERATED = re.compile(rf"\S*/data/{PHOTOGRAPHS}")
+
+
+def _posted(command: str) -> str:
+    """Return a command without the folders of this machine: as that of the whole, which names a data set alone."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # not one of this suite's
+        return placeless(command)
+    shown = [
+        f"data/{PHOTOGRAPHS}" if _GENERATED.fullmatch(word) else PurePath(word).name if word.startswith("/") else word
+        for word in words
+    ]
+    return shlex.join(shown)
 
 
 def _how(runs: Runs) -> str:

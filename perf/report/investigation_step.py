@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import median
 
 from perf.findings import Runs, Spread
 from perf.investigation import BASE, HEAD, Found
+from perf.probes.fit_profile import REST
 from perf.quality_gates import MAP
 from perf.report.blocks import Block, Code, Command, Figure, Heading, Paragraph, Table, Text, joined, pieces
 from perf.report.figures import Bar, Run, bars, stacked, strips, swatch
@@ -17,6 +19,8 @@ from perf.stats import paired_interval
 # Of a long list the first; the rest is in the records.
 MOST_ROWS = 12
 MOST_LINES = 3
+# Phases have to sum to the update within so much of it.
+SUMS = 0.01
 
 
 def shown(spread: Spread | None) -> str:
@@ -53,16 +57,21 @@ def _phases_table(fit: Runs, step: Spread) -> list[Block]:
     table = Table([headings[i] for i in kept], [[row[i] for i in kept] for row in rows], _swatches(host))
     told = (
         "Host: the phase that the loop is in. A GPU works behind the host, so that a kernel counts to the phase that "
-        "launched it. "
+        "launched it. Criterion is without matching; optimizer with clipping, zero_grad and the schedule; logging is "
+        "self.log and Lightning's metrics. "
     )
-    return [table, Paragraph(told + _residual(host, step))]
+    return [table, Paragraph(told + _residual(fit, host, step))]
 
 
-def _residual(host: Mapping[str, Spread], step: Spread) -> str:
+def _residual(fit: Runs, host: Mapping[str, Spread], step: Spread) -> str:
+    """Return what is in no phase, and whether phases sum to the update: in each run, since medians need not."""
     rest = host.get("other")
     named = f"What is in no named phase is other, {_share(rest.median, step.median)} of it. " if rest else ""
-    apart = abs(sum(part.median for part in host.values()) - step.median)
-    return f"{named}The phases sum to the update within {100 * apart / step.median:.3f} %."
+    signals = [signal for record in fit.finished if (signal := record.signal("fit_step")) and signal.value]
+    apart = max((abs(sum(p.value for p in one.parts) - one.value) / one.value for one in signals), default=0.0)
+    if apart > SUMS:
+        return f"{named}The phases do not sum to the update, but miss it by {100 * apart:.3g} %: trust no share of it."
+    return f"{named}In every run the phases sum to the update within {100 * apart:.3f} %."
 
 
 def _swatches(host: Mapping[str, Spread]) -> list[str]:
@@ -120,7 +129,7 @@ def _rows(runs: Runs, names: Mapping[str, str], missing: Missing) -> tuple[list[
         if spread is None:
             rest += missing.say(what, runs, name)
         else:
-            rows.append([(what, " (", Code(name), ")"), shown(spread)])
+            rows.append([(what, " (", Code(name), ")"), shown(spread) + (_rounds(runs, name) if name in COSTS else "")])
     return rows, rest
 
 
@@ -132,13 +141,21 @@ def _small(fit: Runs) -> list[Block]:
 
 
 def _kernels(fit: Runs) -> list[Block]:
-    parts = fit.parts("kernel_time")
+    parts = {name: spread for name, spread in fit.parts("kernel_time").items() if name != REST}
     if not parts:
         return []
     order = sorted(parts.items(), key=lambda item: -item[1].median)[:MOST_ROWS]
     drawn = [Bar(name, spread.median, number(spread.median, spread.kind, spread.unit)) for name, spread in order]
     rows: list[list[Text]] = [[Code(name), shown(spread)] for name, spread in order]
+    rows += [[REST, shown(_rest(fit, [name for name, _ in order]))], ["sum", shown(fit.spread("kernel_time"))]]
     return [Table(("top kernels", "time a step"), rows), Figure(bars(drawn), "Top kernels: time a step.")]
+
+
+def _rest(fit: Runs, named: Sequence[str]) -> Spread:
+    """Return the time of the kernels that are not ``named``, also of those that records name."""
+    signals = [signal for record in fit.finished if (signal := record.signal("kernel_time"))]
+    values = [one.value - sum(part.value for part in one.parts if part.name in named) for one in signals]
+    return Spread(values, signals[0].kind, signals[0].unit)
 
 
 def sync_section(found: Found, missing: Missing) -> list[Block]:
@@ -173,7 +190,20 @@ def _cost(fit: Runs, missing: Missing) -> tuple[str, ...]:
         missing.say("cost of syncs, by taking them out", fit, "sync_cost")
         return ("not measured: ", Code(fit.missing("sync_cost")))
     what = [Code(name) for name in fit.parts("sync_cost")]
-    return (shown(cost), " less (", *pieces(joined(what)), ").")
+    return (shown(cost), " less (", *pieces(joined(what)), f"){_rounds(fit, 'sync_cost')}.")
+
+
+def _rounds(fit: Runs, name: str) -> str:
+    """Return how far the rounds of a cost lie apart; one that is below that is none (docs/fit.md)."""
+    signals = [signal for record in fit.finished if (signal := record.signal(name))]
+    samples = [sample for signal in signals for sample in signal.samples]
+    if len(samples) < 2:
+        return ""
+    low, high = (number(end, signals[0].kind, signals[0].unit) for end in (min(samples), max(samples)))
+    lost = abs(median(signal.value for signal in signals)) < max(samples) - min(samples)
+    return (
+        f"; {len(samples)} rounds from {low} to {high}{': lost in their scatter, so no cost is shown' if lost else ''}"
+    )
 
 
 def more_section(found: Found, missing: Missing) -> list[Block]:
@@ -183,8 +213,8 @@ def more_section(found: Found, missing: Missing) -> list[Block]:
     if fit is None or not fit.finished:
         return [*title, *missing.say("logging, positional embedding, validation", fit, "fit_step")]
     names = {
-        "a step is longer for logging by (below 0: lost in the scatter)": "logging_cost",
-        "interpolating the positional embedding, a step": "pos_embed",
+        "a step is longer for logging by": "logging_cost",
+        "interpolating the positional embedding, a step (0: the profiler saw none)": "pos_embed",
         "a validation": "validation",
         "batches of it": "validation_steps",
         "the first validation": "first_validation",
@@ -208,6 +238,8 @@ def memory_section(found: Found, missing: Missing) -> list[Block]:
     return [*title, Table(("phase", "peak allocated"), [*rows, ["highest", shown(peak)]]), *made_by(found, fit)]
 
 
+# Measured by leaving something out, in rounds.
+COSTS = ("logging_cost", "sync_cost")
 _STEP_SIGNALS = (
     "step_time",
     "gpu_busy",
@@ -237,7 +269,14 @@ def compile_section(found: Found, missing: Missing) -> list[Block]:
     names = [name for name in _STEP_SIGNALS if any(one.spread(name) for one in measured)]
     rows: list[list[Text]] = [[Code(name), *(shown(one.spread(name)) for one in measured)] for name in names]
     table = Table(("signal", *(one.case.id for one in measured)), rows)
-    return [*title, table, *said, *(block for one in measured for block in made_by(found, one))]
+    return [*title, table, *_captured(measured), *said, *(block for one in measured for block in made_by(found, one))]
+
+
+def _captured(measured: Sequence[Runs]) -> list[Block]:
+    """Return a warning where what is called compiled was not generated by Inductor: its times are no compiled ones."""
+    others = [one.case for one in measured if one.case.compile and one.case.backend != "inductor"]
+    told = " is torch.compile without Inductor: its graphs and breaks are real, its times say nothing of Inductor."
+    return [Paragraph((Code(case.id), told)) for case in others]
 
 
 _CANDIDATE_SIGNALS = {

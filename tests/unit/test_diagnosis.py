@@ -18,6 +18,8 @@ from perf.diagnosis import Budget, Kind, Shares, diagnose, kind_of, shares
         (Budget(100, 40, busy=85), 2, "GPU-bound"),
         (Budget(100, 30, busy=30), 2, "input-bound"),
         (Budget(100, 30, busy=30, idle_waiting=4, sync_wait=3), 2, "mixed"),
+        # Under the profiler the host is so slow that the loader keeps up: without it the GPU, busy for 12, still idled.
+        (Budget(100, 30, busy=12, idle_waiting=0, sync_wait=3), 2, "input-bound"),
         # The same wait without workers is a part of the loop's own work, unless it is most of it.
         (Budget(100, 30, busy=10, sync_wait=0), 0, "mixed"),
         (Budget(100, 60, busy=10), 0, "input-bound"),

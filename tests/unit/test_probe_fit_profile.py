@@ -215,3 +215,61 @@ def test_interpolation_on_a_gpu_is_the_time_of_its_kernels() -> None:
 
 def test_no_interpolation_takes_no_time() -> None:
     assert (interpolation(seen()).value, interpolation(seen()).parts) == (0, [])
+
+
+def numbered(number: int, *events: Raw) -> list[Raw]:
+    """The same events with another correlation, as CUPTI counts: upwards."""
+    return [{**event, "args": {**event["args"], "correlation": number}} for event in events]
+
+
+def test_what_a_gpu_that_is_behind_still_does_of_before_the_trace_is_busy_but_no_kernel_of_an_update() -> None:
+    """Its launch is not in the trace, and the host is in the forward when it runs."""
+    [_, late] = numbered(6, *kernel(-50, 2, 20, "of_before"))
+    [window] = seen([late], numbered(7, *kernel(5, 22, 10)), numbered(8, *kernel(45, 50, 4)), whole=(0,))
+    found = by_name(device_signals([window]))
+
+    assert [one.name for one in window.launched] == ["k", "k"]
+    assert parts(found["fit_gpu_busy"]) == pytest.approx({"other": 0.02, FORWARD: 0.01, BACKWARD: 0.004})
+    assert parts(found["fit_kernels"]) == {FORWARD: 1, BACKWARD: 1}
+
+
+def test_a_kernel_that_no_launch_in_the_trace_names_is_of_the_phase_in_which_it_runs() -> None:
+    """Launched by a call that the profiler does not follow; it has a later number, or none."""
+    [_, unknown], [_, without] = numbered(9, *kernel(0, 50, 4)), kernel(0, 60, 4)
+    del without["args"]["correlation"]
+    [window] = seen(numbered(7, *kernel(5, 10, 10)), [unknown, without], whole=(0,))
+
+    assert [one.phase for one in window.launched] == [FORWARD, BACKWARD, BACKWARD]
+
+
+def test_all_kernels_of_a_cuda_graph_are_of_the_phase_that_launched_it_whatever_stream_they_are_on() -> None:
+    """One launch with one number for all; two streams side by side, and the host is in the backward when they end."""
+    launch = {"cat": "cuda_runtime", "name": "cudaGraphLaunch", "ts": 5, "dur": 2, "args": {"correlation": 7}}
+    args = {"correlation": 7, "graph id": 3}
+    spans = [("nvjet_a", 10, 20, 7), ("add", 20, 30, 8), ("add", 60, 10, 7)]
+    kernels = [
+        {"cat": "kernel", "name": name, "ts": at, "dur": dur, "args": {**args, "stream": stream}}
+        for name, at, dur, stream in spans
+    ]
+    [window] = seen([launch, *kernels], whole=(0,))
+    found = by_name([*device_signals([window]), *gemm_signals([window])])
+
+    assert parts(found["fit_kernels"]) == {FORWARD: 3}
+    assert parts(found["fit_gpu_busy"]) == pytest.approx({FORWARD: 0.05})
+    assert found["kernel_time"].value == pytest.approx(0.06)
+    assert parts(found["gemm_time"]) == pytest.approx({UNNAMED: 0.02})
+    assert "gemm_rate" not in found
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4, cutlass::bfloat16_t>>(Params)",
+        "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_6_64x128x128_4x1x1_kernel0_0",
+        "fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<cutlass::bfloat16_t>::Params)",
+    ],
+)
+def test_attention_is_no_matrix_product_though_its_kernels_are_named_after_the_same_library(name: str) -> None:
+    op = an_op("aten::_scaled_dot_product_flash_attention", 1, 5)
+
+    assert gemm_signals(seen([op], kernel(6, 10, 2, name, op=1))) == []

@@ -37,7 +37,7 @@ def test_each_sync_is_waited_for_in_its_phase() -> None:
     assert waits(window) == {FORWARD: [0.004, 0.008], BACKWARD: [0.002]}
 
 
-def test_a_copy_to_the_host_waits_itself_and_is_its_sync_s() -> None:
+def test_a_copy_with_memory_that_is_not_pinned_waits_itself_and_is_its_sync_s() -> None:
     [window] = seen(
         call("cudaMemcpyAsync", 10, 8, 1),
         copy("Memcpy DtoH (Device -> Pageable)", 15, 1),
@@ -45,9 +45,12 @@ def test_a_copy_to_the_host_waits_itself_and_is_its_sync_s() -> None:
         call("cudaMemcpyAsync", 25, 6, 2),
         copy("Memcpy HtoD (Pageable -> Device)", 28, 2),
         call("cudaStreamSynchronize", 32, 2),
+        call("cudaMemcpyAsync", 35, 2, 3),
+        copy("Memcpy DtoH (Device -> Pinned)", 36, 3),
+        call("cudaStreamSynchronize", 38, 1),
     )
 
-    assert waits(window) == {FORWARD: pytest.approx([0.009, 0.002])}
+    assert waits(window) == {FORWARD: pytest.approx([0.009, 0.008, 0.001])}
 
 
 LINES = [Sync(FORWARD, "a.py:f", "a.py:1"), Sync(FORWARD, "a.py:f", "a.py:2"), Sync(BACKWARD, "(none)", None)]

@@ -8,12 +8,24 @@ from pathlib import Path
 
 import pytest
 from factories import a_signal
-from investigated import COMPILED, FIT, INPUT, MAP, a_folder, a_run, fit_signals, the_records, traceml_files
+from investigated import (
+    COMPILED,
+    FIT,
+    INPUT,
+    MAP,
+    STEP,
+    a_folder,
+    a_run,
+    fit_signals,
+    step_signals,
+    the_records,
+    traceml_files,
+)
 
 from perf.case import Case
 from perf.cli import main
 from perf.investigation import TRACEML
-from perf.record import Record
+from perf.record import Part, Record, Signal
 from perf.report.investigation import write_report
 
 EVIL = "</script><img src=x onerror=alert(1)> **b** `c` | @you #12 [a](http://x)"
@@ -134,7 +146,7 @@ def test_a_broken_record_costs_only_itself(tmp_path: Path) -> None:
     md, _ = reports(folder)
 
     assert "(40.00 to 40.80 ms, n=2)" in md
-    assert f"{broken}: not whole JSON" in md
+    assert f"`base/{FIT.id}/run-1.record.json: not whole JSON" in md
 
 
 def test_a_candidate_is_held_against_what_was_before_it(tmp_path: Path) -> None:
@@ -267,3 +279,117 @@ def test_the_cpu_lane_says_that_it_has_no_gpu(tmp_path: Path) -> None:
     assert "GPU busy, idle, kernels, GEMM: not measured: `a CPU: no device signals" in md
     assert "this is the cpu lane, with a reduced model; its times say nothing of a GPU" in md
     assert "GPU busy |" not in md
+
+
+def changed(name: str, **update: object) -> list[Signal]:
+    """The signals of a fit, one of them otherwise."""
+    return [one.model_copy(update=update) if one.name == name else one for one in fit_signals()]
+
+
+@pytest.mark.parametrize("value", [500.0, 0.0])
+def test_phases_that_do_not_sum_to_the_update_are_said_so(tmp_path: Path, value: float) -> None:
+    records = [a_run(FIT, fit_signals(), 0), a_run(FIT, changed("fit_step", value=value), 1)]
+    md, _ = reports(a_folder(tmp_path, records))
+
+    summed = "In every run the phases sum to the update within 0.000 %."
+    assert (
+        "The phases do not sum to the update, but miss it by 80 %: trust no share of it." if value else summed
+    ) in md
+
+
+def test_an_update_that_took_no_time_is_a_report_without_shares(tmp_path: Path) -> None:
+    none = changed("fit_step", value=0.0, parts=[Part(name="input_wait", value=0.0)], samples=[0.0])
+    md, _ = reports(a_folder(tmp_path, [a_run(FIT, none, 0)]))
+
+    assert "**Unknown: how long a step takes was not measured in every run.**" in md
+
+
+def test_a_loader_that_yielded_nothing_is_said_and_is_never_enough(tmp_path: Path) -> None:
+    nothing = [a_signal("loader_rate_w0", 0.0, "wall", "samples/s"), a_signal("loader_rate_w2", 90.0, "wall", "1/s")]
+    md, _ = reports(a_folder(tmp_path, [a_run(FIT, fit_signals(), 0), a_run(INPUT, nothing, 0)]))
+
+    assert "| 0 workers | 0 samples/s (n=1) | not known: this loader yielded nothing |" in md
+    assert "a loader alone is enough with 2 workers or more" in md
+
+
+def test_runs_of_the_loop_on_two_machines_get_no_diagnosis(tmp_path: Path) -> None:
+    other = the_records(1)[0].environment.model_copy(update={"gpu_name": "NVIDIA B200"})
+    records = [a_run(FIT, fit_signals(), 0), a_run(FIT, fit_signals(2.0), 1, environment=other)]
+    md, _ = reports(a_folder(tmp_path, records))
+
+    assert md.splitlines()[2:5] == [
+        "**No diagnosis: the runs of the training loop are not of one machine and installation.**",
+        "",
+        "- GPU: `NVIDIA B200 or NVIDIA H200`",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "told"),
+    [
+        (
+            [31.0, 213.0],
+            "122.0 ms (n=1); 2 rounds from 31.00 ms to 213.0 ms: lost in their scatter, so no cost is shown",
+        ),
+        ([5.0, 6.0], "5.500 ms (n=1); 2 rounds from 5.000 ms to 6.000 ms"),
+        ([], "5.500 ms (n=1)"),
+    ],
+)
+def test_a_cost_carries_the_scatter_of_its_rounds(tmp_path: Path, rounds: list[float], told: str) -> None:
+    cost = {"value": sum(rounds) / 2 or 5.5, "samples": rounds}
+    md, _ = reports(a_folder(tmp_path, [a_run(FIT, changed("logging_cost", **cost), 0)]))
+
+    assert f"| a step is longer for logging by (`logging_cost`) | {told} |" in md
+
+
+def test_a_captured_step_is_not_passed_off_as_a_compiled_one(tmp_path: Path) -> None:
+    captured = Case(config="nano", compile=True, backend="eager")
+    warning = "is torch.compile without Inductor"
+    (tmp_path / "a").mkdir()
+
+    assert warning in reports(a_folder(tmp_path / "a", [a_run(captured, step_signals(), 0)]))[0]
+    assert warning not in reports(a_folder(tmp_path, the_records()))[0]
+
+
+def test_generated_photographs_are_called_generated(tmp_path: Path) -> None:
+    case = Case(config="nano", measure="fit", data="photographs")
+    md, _ = reports(a_folder(tmp_path, [a_run(case, fit_signals(), 0)]))
+
+    assert "| data | `shapes 0123456789ab`, generated |" in md
+
+
+def test_kernels_that_are_not_in_the_table_are_in_its_rest(tmp_path: Path) -> None:
+    """The probe names 20 and a rest, the table 12: sum 20 * 21 / 2 + 1 ms, of which 20 + ... + 9 are named."""
+    parts = [Part(name=f"kernel_{chr(97 + n)}", value=n) for n in range(20, 0, -1)]
+    time = {"value": 211.0, "parts": [*parts, Part(name="all other kernels", value=1.0)]}
+    md, _ = reports(a_folder(tmp_path, [a_run(FIT, changed("kernel_time", **time), 0)]))
+
+    assert "| all other kernels | 37.00 ms (n=1) |" in md
+    assert "| sum | 211.0 ms (n=1) |" in md
+    assert "kernel_j`" in md
+    assert "kernel_i`" not in md
+
+
+def test_a_report_names_no_folder_of_the_machine(tmp_path: Path) -> None:
+    """It is there to be posted, and a path often names who works there."""
+    failed = a_run(STEP, [], 0, status="failed", error="ValueError: rfdetr does not take /home/anna/cells, sorry\n")
+    commands = {
+        FIT: "pytest tests/suite --case nano-b4-fit --data '/home/anna/my cells'",
+        INPUT: "pytest tests/suite --data /home/anna/out/data/photographs --patch=/home/anna/fix.py '",
+    }
+    runs = [a_run(case, fit_signals(), 0, command=command) for case, command in commands.items()]
+    folder = a_folder(tmp_path, [failed, *runs])
+    (folder / "base" / INPUT.id / "run-1.record.json").write_text("{", encoding="utf-8")
+    for text in reports(folder):
+        assert "anna" not in text
+        assert str(tmp_path) not in text
+
+    md = (folder / "report.md").read_text(encoding="utf-8")
+    assert "Made by `pytest tests/suite --case nano-b4-fit --data 'my cells' --runs 3`" in md
+
+
+def test_generated_data_are_named_as_they_lie_beside_the_report(tmp_path: Path) -> None:
+    command = "pytest tests/suite --data /home/anna/out/data/photographs"
+    md, _ = reports(a_folder(tmp_path, [a_run(FIT, fit_signals(), 0, command=command)]))
+
+    assert "Made by `pytest tests/suite --data data/photographs --runs 3`" in md
