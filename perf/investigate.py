@@ -118,7 +118,11 @@ def measure(task: Task, *, resume: bool) -> int:
         ValueError: the folder holds an investigation, and this is not to go on with it, or is another; or another
             process measures there.
     """
-    task.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        task.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"--out {task.folder}: no folder can be made there ({error.strerror}); give another"
+        raise ValueError(msg) from error
     with _alone(task.folder):
         _begin(task, resume=resume)
         _write_data(task)

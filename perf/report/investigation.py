@@ -123,7 +123,7 @@ def _notes(found: Found, missing: Missing) -> list[Block]:
 
 def _too_few(found: Found, side: str, case_id: str, there: int) -> list[Text]:
     wanted = found.asked.runs
-    return [(f"{side}, ", Code(case_id), f": {there} of {wanted} runs were begun")] if there < wanted else []
+    return [(f"{side}, ", Code(case_id), f": {there} of {wanted} runs left a record")] if there < wanted else []
 
 
 def _files(found: Found) -> list[Block]:

@@ -198,7 +198,7 @@ def _rounds(fit: Runs, name: str) -> str:
     signals = [signal for record in fit.finished if (signal := record.signal(name))]
     samples = [sample for signal in signals for sample in signal.samples]
     if len(samples) < 2:
-        return ""
+        return "; of one round, so no cost is shown" if samples else ""
     low, high = (number(end, signals[0].kind, signals[0].unit) for end in (min(samples), max(samples)))
     lost = abs(median(signal.value for signal in signals)) < max(samples) - min(samples)
     return (

@@ -168,6 +168,7 @@ def test_the_command_measures_reports_and_says_what_is_missing(
         (("--workers", "-1"), "--workers -1: 0 or more"),
         (("--data", "nowhere"), "nowhere: no such folder"),
         (("--resume",), "--resume: give the folder"),
+        (("--out", "/dev/null/x"), "--out /dev/null/x: no folder can be made there (Not a directory); give another"),
     ],
 )
 def test_bad_input_is_one_line(

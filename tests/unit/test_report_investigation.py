@@ -135,7 +135,7 @@ def test_a_run_that_failed_is_told_and_the_others_stand(tmp_path: Path) -> None:
 
     assert "phases of an update: not measured: `no run of nano-b4-fit finished; run 0: ValueError: rfdetr rej" in md
     assert "- base, `nano-b4-fit`: `run 0: ValueError: rfdetr rejects the data set`" in md
-    assert "- base, `nano-b4-fit`: 1 of 3 runs were begun" in md
+    assert "- base, `nano-b4-fit`: 1 of 3 runs left a record" in md
     assert "| 2 workers | 320 samples/s (n=3, all alike) | not known: no step was measured |" in md
 
 
@@ -332,11 +332,12 @@ def test_runs_of_the_loop_on_two_machines_get_no_diagnosis(tmp_path: Path) -> No
             "122.0 ms (n=1); 2 rounds from 31.00 ms to 213.0 ms: lost in their scatter, so no cost is shown",
         ),
         ([5.0, 6.0], "5.500 ms (n=1); 2 rounds from 5.000 ms to 6.000 ms"),
+        ([70.6], "70.60 ms (n=1); of one round, so no cost is shown"),
         ([], "5.500 ms (n=1)"),
     ],
 )
 def test_a_cost_carries_the_scatter_of_its_rounds(tmp_path: Path, rounds: list[float], told: str) -> None:
-    cost = {"value": sum(rounds) / 2 or 5.5, "samples": rounds}
+    cost = {"value": sum(rounds) / max(1, len(rounds)) or 5.5, "samples": rounds}
     md, _ = reports(a_folder(tmp_path, [a_run(FIT, changed("logging_cost", **cost), 0)]))
 
     assert f"| a step is longer for logging by (`logging_cost`) | {told} |" in md
