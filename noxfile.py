@@ -67,6 +67,10 @@ def torch_arguments(backend: str, build: str, index: str) -> list[str]:
     raise ValueError(msg)
 
 
+# Tests of minutes each, which would take ``tests`` beyond the quarter of an hour that people wait for.
+LONG = [f"tests/e2e/test_{name}.py" for name in ("ab_session", "fit", "investigation")]
+
+
 class Environment(NamedTuple):
     """An environment to install into: the session's own, or with ``folder`` another one beside it."""
 
@@ -263,8 +267,15 @@ for _minor, _pins in MATRIX.items():
 def tests(session: nox.Session) -> None:
     """Run the project's own tests, the real cpu lane among them; what follows -- goes to pytest."""
     install(session, DEFAULT_MINOR, DEFAULT_RFDETR, *GROUPS["test"])
-    environment = variables(DEFAULT_MINOR)
-    session.run("pytest", "tests/unit", "tests/e2e", *session.posargs, env=environment)
+    left_out = [f"--ignore={path}" for path in LONG]
+    session.run("pytest", "tests/unit", "tests/e2e", *left_out, *session.posargs, env=variables(DEFAULT_MINOR))
+
+
+@nox.session(python=MATRIX[DEFAULT_MINOR].python)
+def journeys(session: nox.Session) -> None:
+    """Run the longest of the project's own tests: whole A/B sessions, fits and investigations; more goes to pytest."""
+    install(session, DEFAULT_MINOR, DEFAULT_RFDETR, *GROUPS["test"])
+    session.run("pytest", *LONG, *session.posargs, env=variables(DEFAULT_MINOR))
 
 
 @nox.session(python=MATRIX[DEFAULT_MINOR].python)
