@@ -8,7 +8,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -126,6 +126,16 @@ def software() -> dict[str, str | None]:
         "pytorch_lightning": _version("pytorch-lightning"),
         "python": platform.python_version(),
     }
+
+
+def changed_since(measured: Iterable[Environment]) -> str:
+    """Return what of :func:`software` is another now than in the first of ``measured`` that differs; empty for none."""
+    now = software()
+    for found in measured:
+        changed = [f"{name} {then}, now {now[name]}" for name in now if (then := getattr(found, name)) != now[name]]
+        if changed:
+            return ", ".join(changed)
+    return ""
 
 
 # Names the commit of a copy of this repository that travelled without its history, into a container say.

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from perf.baselines import approved_cases
 from perf.case import parse_id
 from perf.configs import config_names, installed_source
-from perf.record import Record, explain, parse_json, write_model
+from perf.record import Record, read_model, write_model
 
 FILE_NAME = "session.json"
 
@@ -100,7 +100,4 @@ def _known(case_id: str) -> bool:
 
 
 def _read(path: Path) -> Asked:
-    try:
-        return Asked.model_validate(parse_json(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise ValueError(explain(path, error)) from error
+    return read_model(path, Asked)

@@ -17,7 +17,7 @@ from perf.compare import BASE
 from perf.dataset import read_data_set
 from perf.gates import WALL_ERROR
 from perf.quality_gates import MARGIN
-from perf.record import Kind, Record, explain, parse_json, read_records, write_model
+from perf.record import Kind, Record, read_any, read_model, write_model
 from perf.run_order import MANIFEST, Order
 from perf.sequential import Look, least_pairs, looks
 
@@ -98,7 +98,7 @@ class Experiment(NamedTuple):
     def records(self, side: str, case: Case) -> list[Record]:
         """Return what one side has of a case so far, by run."""
         folder = self.folder / side / self.case_of(side, case).id
-        return read_records(folder) if any(folder.rglob("*.record.json")) else []
+        return read_any(folder)
 
     def looks(self, case: Case) -> list[Look]:
         """Return the looks at ``case``, the last of them at ``manifest.pairs``; a training is looked at once."""
@@ -241,8 +241,4 @@ def read_manifest(folder: Path) -> Manifest:
     Raises:
         ValueError: no such file, or it cannot be read; names it.
     """
-    path = folder / MANIFEST
-    try:
-        return Manifest.model_validate(parse_json(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise ValueError(explain(path, error)) from error
+    return read_model(folder / MANIFEST, Manifest)

@@ -218,10 +218,7 @@ def _begin(task: Task, *, resume: bool) -> None:
 def _check_software(folder: Path) -> None:
     if not any(folder.rglob("*.record.json")):
         return
-    now = environment.software()
-    for record in read_files(folder)[0].values():
-        then = {name: getattr(record.environment, name) for name in now}
-        if record.status == "finished" and then != now:
-            changed = ", ".join(f"{name} {then[name]}, now {now[name]}" for name in now if then[name] != now[name])
-            msg = f"--resume {folder}: it was measured with {changed}; give another --out"
-            raise ValueError(msg)
+    finished = (record.environment for record in read_files(folder)[0].values() if record.status == "finished")
+    if changed := environment.changed_since(finished):
+        msg = f"--resume {folder}: it was measured with {changed}; give another --out"
+        raise ValueError(msg)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from perf.case import Case, find_case
 from perf.findings import Runs
-from perf.record import Record, explain, parse_json, read_files
+from perf.record import Record, read_files, read_model
 
 MANIFEST = "investigation.json"
 Side = Literal["base", "head"]
@@ -65,11 +65,7 @@ def read_manifest(folder: Path) -> Investigation:
     Raises:
         ValueError: no such file, or it cannot be read; names it.
     """
-    path = folder / MANIFEST
-    try:
-        return Investigation.model_validate(parse_json(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise ValueError(explain(path, error)) from error
+    return read_model(folder / MANIFEST, Investigation)
 
 
 def read_found(folder: Path) -> Found:

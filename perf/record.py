@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
 
@@ -242,16 +242,28 @@ def is_patched(record: Record) -> bool:
     return PATCHED in record.environment.rfdetr_source
 
 
-def read_record(path: Path) -> Record:
-    """Read the record at ``path``.
+Told = TypeVar("Told", bound=BaseModel)
+
+
+def read_model(path: Path, model: type[Told]) -> Told:
+    """Read the JSON document at ``path``, which is one of ``model``.
 
     Raises:
         ValueError: unreadable, truncated, of another schema version, or inconsistent; names the path.
     """
     try:
-        return Record.model_validate(parse_json(path.read_text(encoding="utf-8")))
+        return model.model_validate(parse_json(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise ValueError(explain(path, error)) from error
+
+
+def read_record(path: Path) -> Record:
+    """Read the record at ``path``.
+
+    Raises:
+        ValueError: as :func:`read_model`.
+    """
+    return read_model(path, Record)
 
 
 def read_records(folder: Path) -> list[Record]:
@@ -264,6 +276,11 @@ def read_records(folder: Path) -> list[Record]:
     if problems:
         raise ValueError("\n".join(problems))
     return list(files.values())
+
+
+def read_any(folder: Path) -> list[Record]:
+    """Return what :func:`read_records` does; nothing where there is no record, or no such folder."""
+    return read_records(folder) if any(folder.rglob("*.record.json")) else []
 
 
 def read_files(folder: Path) -> tuple[dict[Path, Record], list[str]]:

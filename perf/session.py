@@ -17,7 +17,7 @@ from perf.case import SHAPES, Case, Lane, find_case
 from perf.dataset import folder_name
 from perf.judge import Options, judge
 from perf.launch import RunFailed, at_once, has_finished, run_together
-from perf.record import Kind, Record, read_records
+from perf.record import Kind, Record, read_any
 from perf.run_order import Order
 from perf.suites import DEFAULT_SUITE, suite
 from perf.verdicts import EXIT_BAD_INPUT, EXIT_NOTHING_JUDGED, CaseVerdict, Judgement
@@ -160,13 +160,10 @@ class Session:
         if self.name in ("", ".", "..") or Path(self.name).name != self.name or not self.folder.is_dir():
             msg = f"--resume {self.name}: no such session in {self.folder.parent}"
             raise ValueError(msg)
-        now = environment.software()
-        for record in self.records():
-            then = {name: getattr(record.environment, name) for name in now}
-            if record.status == "finished" and then != now:
-                changed = ", ".join(f"{name} {then[name]}, now {now[name]}" for name in now if then[name] != now[name])
-                msg = f"--resume {self.name}: it was measured with {changed}; start a new session"
-                raise ValueError(msg)
+        finished = (record.environment for record in self.records() if record.status == "finished")
+        if changed := environment.changed_since(finished):
+            msg = f"--resume {self.name}: it was measured with {changed}; start a new session"
+            raise ValueError(msg)
 
     def records(self, case: Case | None = None) -> list[Record]:
         """Return the session's records so far, of one case or of all; empty where there is none.
@@ -175,7 +172,7 @@ class Session:
             ValueError: a record cannot be read; names the file.
         """
         folder = self.folder / case.id if case else self.folder
-        return read_records(folder) if any(folder.rglob("*.record.json")) else []
+        return read_any(folder)
 
     def judge(
         self,

@@ -1,6 +1,6 @@
 """What TraceML says of the same workload, beside what the fit probe says of it. Pure: reads its final_summary.json.
 
-https://pypi.org/project/traceml-ai; written against 0.5.0, whose summary has schema 1.9.
+The package is traceml-ai; written against 0.5.0, whose summary has schema 1.9.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from perf.record import Part, explain, parse_json
+from perf.record import Part, explain, parse_json, read_model
 
 SUMMARY = "final_summary.json"
 # What this suite's own clock saw of the very steps that TraceML measured.
@@ -85,10 +85,7 @@ def read_same_steps(path: Path) -> SameSteps:
     Raises:
         ValueError: it cannot be read; names the path.
     """
-    try:
-        return SameSteps.model_validate(parse_json(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise ValueError(explain(path, error)) from error
+    return read_model(path, SameSteps)
 
 
 def compared(theirs: Summary, ours: SameSteps) -> list[Row]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from perf.ci.machines import LABELS, Cell, Machine, Tier, cells_of
 from perf.matrix import DEFAULT_RFDETR
-from perf.record import explain, parse_json
 
 # What the API calls the permission of whoever may push: "maintain" is told as write, "triage" as read.
 MAY_ASK = ("admin", "write")
@@ -105,21 +103,6 @@ class Decision(NamedTuple):
 
     tier: Tier | None
     why: str
-
-
-Told = TypeVar("Told", bound=BaseModel)
-
-
-def read_event(path: Path, model: type[Told]) -> Told:
-    """Return the event in the file that the runner leaves.
-
-    Raises:
-        ValueError: it is no such event; names the file and what is wrong.
-    """
-    try:
-        return model.model_validate(parse_json(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise ValueError(explain(path, error)) from error
 
 
 def decide(event: LabelEvent, permission: str) -> Decision:

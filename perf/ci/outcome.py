@@ -14,7 +14,7 @@ from perf.ci.machines import Cell
 from perf.compare import BASE, HEAD
 from perf.expected import FILE_NAME, cases_not_run, expected_cases
 from perf.judge import Options, judge
-from perf.record import Record, explain, parse_json, read_records
+from perf.record import Record, read_any, read_model
 from perf.record_files import take
 from perf.report.section import Section
 from perf.run_order import MANIFEST
@@ -82,8 +82,8 @@ def _judged(cell: Cell, folder: Path, baselines: Path) -> tuple[list[CaseVerdict
     sessions = sorted(path.parent for path in folder.rglob(MANIFEST))
     for session in sessions:
         cases += _interleaved(cell, session, baselines)
-        head += _records(session / HEAD)
-        base += _records(session / BASE)
+        head += read_any(session / HEAD)
+        base += read_any(session / BASE)
     for session in _others(folder, sessions):
         records = list(take(session).values()) if any(session.rglob("*.record.json")) else []
         cases += _reproduced(_alone(session, records, baselines), _alone_again(cell))
@@ -92,19 +92,12 @@ def _judged(cell: Cell, folder: Path, baselines: Path) -> tuple[list[CaseVerdict
     return cases or [job_verdict(cell, "failed", "the job left no record")], head, base
 
 
-def _records(folder: Path) -> list[Record]:
-    return read_records(folder) if any(folder.rglob("*.record.json")) else []
-
-
 def _said(cell: Cell, folder: Path) -> list[CaseVerdict]:
     """Return what the job says is wrong with its machine."""
     path = folder / JOB
     if not path.exists():
         return []
-    try:
-        job = Job.model_validate(parse_json(path.read_text(encoding="utf-8")))
-    except ValueError as error:
-        raise ValueError(explain(path, error)) from error
+    job = read_model(path, Job)
     return [job_verdict(cell, "incompatible", job.problem)] if job.problem else []
 
 

@@ -26,7 +26,6 @@ from perf.ci.events import (
     Subject,
     cells_for,
     decide,
-    read_event,
     tiers_asked,
 )
 from perf.ci.fetch import fetch, job_names, planned
@@ -39,7 +38,7 @@ from perf.ci.reporting import report as reported
 from perf.commands.output import say, say_aside
 from perf.environment import machine
 from perf.matrix import MATRIX, known_failure
-from perf.record import parse_json, write_atomically, write_model
+from perf.record import parse_json, read_model, write_atomically, write_model
 from perf.report.annotations import annotate, changed_lines
 from perf.report.comment import Origin
 from perf.report.markdown import code
@@ -64,7 +63,7 @@ class Prepared(BaseModel):
 
 def plan(context: Context, _: argparse.Namespace) -> int:
     """Decide what the label that was set asks for."""
-    event = read_event(Path(context["GITHUB_EVENT_PATH"]), LabelEvent)
+    event = read_model(Path(context["GITHUB_EVENT_PATH"]), LabelEvent)
     asks = event.label is not None and event.label.name in LABELS
     decision = decide(event, _permission(context, event.sender.login) if asks else "none")
     cells = _cells(context, decision.tier, event.pull_request, ()) if decision.tier else []
@@ -181,7 +180,7 @@ def _changed(context: Context) -> dict[str, set[int]]:
     if context.get("GITHUB_EVENT_NAME") != "pull_request":
         return {}
     try:
-        event = read_event(Path(context["GITHUB_EVENT_PATH"]), LabelEvent)
+        event = read_model(Path(context["GITHUB_EVENT_PATH"]), LabelEvent)
         return changed_lines(list(context.github.pages(f"pulls/{event.pull_request.number}/files")))
     except (OSError, ValueError) as error:
         say_aside(f"no annotations: {error}")
@@ -190,7 +189,7 @@ def _changed(context: Context) -> dict[str, set[int]]:
 
 def prepare_comment(context: Context, options: argparse.Namespace) -> int:
     """Judge what another run left, on our own: nothing that its jobs say of themselves is believed."""
-    run = read_event(Path(context["GITHUB_EVENT_PATH"]), RunEvent).workflow_run
+    run = read_model(Path(context["GITHUB_EVENT_PATH"]), RunEvent).workflow_run
     found = ((pull, _asked(context, pull, run)) for pull in pull_requests_of(context.github, run))
     pull, cells = next(((pull, cells) for pull, cells in found if cells), (None, []))
     if pull is None:

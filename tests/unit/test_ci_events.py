@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from fake_github import run_event
 
-from perf.ci.events import LabelEvent, Labelling, RunEvent, cells_for, decide, read_event, tiers_asked
+from perf.ci.events import LabelEvent, Labelling, RunEvent, cells_for, decide, tiers_asked
 from perf.ci.machines import FULL, QUICK, Machine, chosen, read_machines
 from perf.matrix import DEFAULT_RFDETR
+from perf.record import read_model
 
 SHA, OTHER = "a" * 40, "b" * 40
 
@@ -113,13 +114,13 @@ def test_an_event_that_is_none_is_refused(tmp_path: Path, changes: dict[str, Any
     told = {"action": "labeled", "sender": {"login": "ada"}, "pull_request": a_pull(**changes)}
     path.write_text(json.dumps(told), encoding="utf-8")
     with pytest.raises(ValueError, match=r"event\.json: pull_request"):
-        read_event(path, LabelEvent)
+        read_model(path, LabelEvent)
 
 
 def test_a_run_without_a_repository_is_read(tmp_path: Path) -> None:
     path = tmp_path / "event.json"
     run = run_event()["workflow_run"] | {"id": 3, "head_branch": None, "head_repository": None}
     path.write_text(json.dumps({"action": "completed", "workflow_run": run}), encoding="utf-8")
-    assert read_event(path, RunEvent).workflow_run.id == 3
+    assert read_model(path, RunEvent).workflow_run.id == 3
     with pytest.raises(ValueError, match="gone"):
-        read_event(tmp_path / "gone.json", RunEvent)
+        read_model(tmp_path / "gone.json", RunEvent)
