@@ -22,6 +22,7 @@ The suite's exit codes: 0 pass, 1 regressed or failed, 2 bad input, 3 inconclusi
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import re
 import sys
@@ -44,6 +45,9 @@ nox.options.sessions = ["lint", "tests"]
 
 # Its summary's schema is read by perf/traceml.py.
 TRACEML = "traceml-ai==0.5.0"
+# Tests of minutes each, which would take ``tests`` beyond the quarter of an hour that people wait for.
+LONG = [f"tests/e2e/test_{name}.py" for name in ("ab_session", "fit", "investigation")]
+
 GROUPS: dict[str, list[str]] = nox.project.load_toml(ROOT / "pyproject.toml")["dependency-groups"]
 
 
@@ -65,10 +69,6 @@ def torch_arguments(backend: str, build: str, index: str) -> list[str]:
         "which knows it, or unset RFDETR_PERF_TORCH to use the plain wheel"
     )
     raise ValueError(msg)
-
-
-# Tests of minutes each, which would take ``tests`` beyond the quarter of an hour that people wait for.
-LONG = [f"tests/e2e/test_{name}.py" for name in ("ab_session", "fit", "investigation")]
 
 
 class Environment(NamedTuple):
@@ -192,45 +192,33 @@ def ab_session(minor: str) -> Callable[[nox.Session], None]:
     return ab
 
 
-def calibrate_session(minor: str) -> Callable[[nox.Session], None]:
-    """Return the session that measures what an A/B session can see on this machine with one torch minor."""
+# Commands of rfdetr-perf that are a session of each torch minor: what they do, and what else they need.
+COMMANDS: dict[str, tuple[str, list[str]]] = {
+    "calibrate": ("Measure what A/B sessions can see on this machine", []),
+    "investigate": ("Report where the time of a training goes", []),
+    # In an environment of its own: what it brings along must not be in those that measure.
+    "traceml": ("Have TraceML measure the training of an investigation", [TRACEML]),
+}
 
-    def calibrate(session: nox.Session) -> None:
+
+def command_session(command: str, minor: str) -> Callable[[nox.Session], None]:
+    """Return the session that runs one of :data:`COMMANDS` with one torch minor."""
+    told, others = COMMANDS[command]
+
+    def run(session: nox.Session) -> None:
         [rfdetr], rest = parse(session.posargs, "--rfdetr")
-        install(session, minor, rfdetr)
-        session.run("rfdetr-perf", "calibrate", *rest, env=variables(minor))
+        install(session, minor, rfdetr, *others)
+        session.run("rfdetr-perf", command, *rest, env=variables(minor))
 
-    calibrate.__doc__ = (
-        f"Measure what A/B sessions can see on this machine with torch {MATRIX[minor].torch}{problem(minor)}."
-    )
-    return calibrate
+    run.__doc__ = f"{told} with torch {MATRIX[minor].torch}{problem(minor)}."
+    return run
 
 
-def investigate_session(minor: str) -> Callable[[nox.Session], None]:
-    """Return the session that says where the time of a training goes with one torch minor."""
-
-    def investigate(session: nox.Session) -> None:
-        [rfdetr], rest = parse(session.posargs, "--rfdetr")
-        install(session, minor, rfdetr)
-        session.run("rfdetr-perf", "investigate", *rest, env=variables(minor))
-
-    torch = MATRIX[minor].torch
-    investigate.__doc__ = f"Report where the time of a training goes with torch {torch}{problem(minor)}."
-    return investigate
-
-
-def traceml_session(minor: str) -> Callable[[nox.Session], None]:
-    """Return the session that has TraceML measure the same training with one torch minor."""
-
-    def traceml(session: nox.Session) -> None:
-        [rfdetr], rest = parse(session.posargs, "--rfdetr")
-        # In an environment of its own: what it brings along must not be in those that measure.
-        install(session, minor, rfdetr, TRACEML)
-        session.run("rfdetr-perf", "traceml", *rest, env=variables(minor))
-
-    torch = MATRIX[minor].torch
-    traceml.__doc__ = f"Have TraceML measure the training of an investigation with torch {torch}{problem(minor)}."
-    return traceml
+BY_MINOR: dict[str, Callable[[str], Callable[[nox.Session], None]]] = {
+    "perf": perf_session,
+    "ab": ab_session,
+    **{command: functools.partial(command_session, command) for command in COMMANDS},
+}
 
 
 def unknown_minor(arguments: list[str]) -> str | None:
@@ -239,7 +227,7 @@ def unknown_minor(arguments: list[str]) -> str | None:
     nox compares names as numbers where it can: for it, perf-2.1 is perf-2.10, and it would measure that.
     """
     for argument in arguments[: arguments.index("--")] if "--" in arguments else arguments:
-        asked = re.fullmatch(r"(?:-[se]|--sessions?=)?(?:perf|ab|calibrate|investigate|traceml)-(.+)", argument)
+        asked = re.fullmatch(rf"(?:-[se]|--sessions?=)?(?:{'|'.join(BY_MINOR)})-(.+)", argument)
         try:
             pins_for(asked[1] if asked else DEFAULT_MINOR)
         except ValueError as error:
@@ -251,16 +239,9 @@ if (_problem := unknown_minor([*os.environ.get("NOXSESSION", "").split(","), *sy
     print(_problem, file=sys.stderr)
     sys.exit(2)
 
-for _minor, _pins in MATRIX.items():
-    nox.session(name=f"perf-{_minor}", python=_pins.python)(perf_session(_minor))
-for _minor, _pins in MATRIX.items():
-    nox.session(name=f"ab-{_minor}", python=_pins.python)(ab_session(_minor))
-for _minor, _pins in MATRIX.items():
-    nox.session(name=f"calibrate-{_minor}", python=_pins.python)(calibrate_session(_minor))
-for _minor, _pins in MATRIX.items():
-    nox.session(name=f"investigate-{_minor}", python=_pins.python)(investigate_session(_minor))
-for _minor, _pins in MATRIX.items():
-    nox.session(name=f"traceml-{_minor}", python=_pins.python)(traceml_session(_minor))
+for _kind, _session in BY_MINOR.items():
+    for _minor, _pins in MATRIX.items():
+        nox.session(name=f"{_kind}-{_minor}", python=_pins.python)(_session(_minor))
 
 
 @nox.session(python=MATRIX[DEFAULT_MINOR].python)
