@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from tiny import one_thread
 from torch.nn.parallel import DistributedDataParallel
 
 from perf.probes import compilation
 from perf.probes.distributed import buckets, gather, length, overlap, traffic, union, watching_graphs
+from perf.probes.input_pipeline import one_thread
 from perf.probes.trace import Event
 
 pytestmark = pytest.mark.filterwarnings("default")

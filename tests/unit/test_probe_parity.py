@@ -8,10 +8,10 @@ from unittest import mock
 
 import pytest
 import torch
-from tiny import one_thread
 
 from perf.case import Case
 from perf.probes import compilation, parity
+from perf.probes.input_pipeline import one_thread
 from perf.probes.parity import Comparison, identify
 from perf.probes.parity_differences import Difference, Pair, differences
 from perf.probes.parity_ties import TOP_K, Tie

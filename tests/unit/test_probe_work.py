@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from factories import CPU_EAGER
-from tiny import first_line, in_fit, one_thread, squared_error
+from tiny import first_line, in_fit, squared_error
 
+from perf.probes.input_pipeline import one_thread
 from perf.probes.parts import Tally
 from perf.probes.trace import Event, capture
 from perf.probes.work import aten_ops, call_counts, dispatched_ops

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import one_thread
 
 from perf.case import Case
 from perf.dataset import DataSet, Image, Split, read_data_set
+from perf.probes.input_pipeline import one_thread
 from perf.recipe import recipe_of, write_data
 from perf.rfdetr_api import More, build_module, steered
 from perf.rfdetr_train import build_training, detections_of, most_detections, postprocessed, shipped_score, train

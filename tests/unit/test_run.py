@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 from factories import CPU_EAGER
-from tiny import one_thread
 
 from perf import run as runs
 from perf.case import Case
 from perf.photos import PhotoSpec, write_photos
-from perf.probes.input_pipeline import InputProbe
+from perf.probes.input_pipeline import InputProbe, one_thread
 from perf.record import Record, Signal, read_record, write_record
 from perf.run import Plan, Run
 from perf.run_order import MINOR_VARIABLE, Order

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -17,17 +16,6 @@ from perf.probes.source import short_path
 from perf.rfdetr_api import Built, Stepper
 
 Answer = TypeVar("Answer")
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Keep torch to one thread: beside other work on few cores its threads wait for one another."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def a_trainer() -> Trainer:
