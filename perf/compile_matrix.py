@@ -120,18 +120,19 @@ def rows_of(records: Iterable[Record]) -> list[Row]:
     """
     groups: dict[tuple[str, ...], list[Record]] = {}
     for record in {(*_key(record), record.session, record.run): record for record in records}.values():
-        if not is_patched(record) and not _was_stopped(record):
+        if not is_patched(record) and (_is_counted(record) or not _is_cut_off(record)):
             groups.setdefault(_key(record), []).append(record)
     return merged([], [_row(runs) for group in groups.values() for runs in _sessions(group)])
-
-
-def _was_stopped(record: Record) -> bool:
-    return _is_cut_off(record) and record.signal(COUNTS[-1]) is None
 
 
 def _is_cut_off(record: Record) -> bool:
     stopped = re.match(r"KeyboardInterrupt\b|SystemExit\b", error_line(record.error))
     return record.status == "running" or (record.status == "failed" and stopped is not None)
+
+
+def _is_counted(record: Record) -> bool:
+    """Return whether the training steps of a run were counted, whatever became of it then."""
+    return record.signal(COUNTS[-1]) is not None
 
 
 def _key(record: Record) -> tuple[str, ...]:
@@ -238,7 +239,7 @@ def outcome(record: Record) -> tuple[Outcome, str]:
 
     Of a run that was cut off after its training steps that is what became of those.
     """
-    cut_off = _is_cut_off(record) and not _was_stopped(record)
+    cut_off = _is_cut_off(record) and _is_counted(record)
     if record.status != "finished" and not cut_off:
         last = error_line(record.error)
         imported = re.match(r"(ImportError|ModuleNotFoundError)\b", last)

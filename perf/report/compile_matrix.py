@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from perf.compile_matrix import Row, merged, read_store, rows_of, store_text, ve
 from perf.matrix import DEFAULT_MINOR, DEFAULT_RFDETR, MATRIX, RELEASES, KnownFailure, known_failure, matcher
 from perf.record import read_records, write_atomically
 from perf.report.compile_tables import COCO_IMAGES, NOT_RUN, configs, count, paying, sections
-from perf.report.humanize import printable
+from perf.report.html import escape
 from perf.report.markdown import code, table, text
 
 
@@ -95,7 +94,7 @@ def _device(rows: Sequence[Row], steps_per_epoch: int | None) -> str:
 
 def _fold(summary: str, block: str) -> str:
     """Return a block that a reader opens by its summary, which is plain text."""
-    return f"<details><summary><code>{html.escape(printable(summary))}</code></summary>\n\n{block}\n</details>\n"
+    return f"<details><summary><code>{escape(summary)}</code></summary>\n\n{block}\n</details>\n"
 
 
 def _pair_name(pair: tuple[str, str]) -> str:
