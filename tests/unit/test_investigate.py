@@ -14,7 +14,7 @@ from perf.investigate import Task, asked_of, cases_of, measure, orders_of
 from perf.investigation import MANIFEST, read_manifest
 from perf.launch import RunFailed
 from perf.record import Record, write_record
-from perf.run_order import Order
+from perf.run_order import MINOR_VARIABLE, Order
 
 CPU = ("investigate", "--lane", "cpu")
 
@@ -144,9 +144,19 @@ def test_nothing_to_resume_is_said(tmp_path: Path) -> None:
         measure(a_task(tmp_path), resume=True)
 
 
+@pytest.mark.parametrize(("minor", "by"), [(None, "rfdetr-perf investigate"), ("2.14", "nox -s investigate-2.14 --")])
 def test_the_command_measures_reports_and_says_what_is_missing(
-    tmp_path: Path, started: list[Order], capsys: pytest.CaptureFixture[str]
+    minor: str | None,
+    by: str,
+    tmp_path: Path,
+    started: list[Order],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    if minor is None:
+        monkeypatch.delenv(MINOR_VARIABLE, raising=False)
+    else:
+        monkeypatch.setenv(MINOR_VARIABLE, minor)
     out = tmp_path / "out"
 
     assert main([*CPU, "--out", str(out), "--ask", "fit,step", "--runs", "1"]) == 1
@@ -154,8 +164,7 @@ def test_the_command_measures_reports_and_says_what_is_missing(
     assert said.out == f"{out / 'report.md'}: written\n{out / 'report.html'}: written\n"
     assert "1 runs did not finish" in said.err
     assert len(started) == 2
-    command = "rfdetr-perf investigate --config nano --workers 2 --lane cpu --runs 1 --ask fit,step"
-    assert read_manifest(out).command == command
+    assert read_manifest(out).command == f"{by} --config nano --workers 2 --lane cpu --runs 1 --ask fit,step"
     assert main([*CPU, "--out", str(out), "--ask", "fit", "--runs", "1", "--resume"]) == 2
 
 
