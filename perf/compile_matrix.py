@@ -31,6 +31,7 @@ DOCUMENT = Path("docs/compile-matrix.md")
 Outcome = Literal["eager", "compiled", "fell back", "not compiled", "raised", "cannot be imported"]
 Cache = Literal["cold", "warm", "none"]
 # Worst last: what stands for runs that differ.
+CUT_OFF = "cut off before the validation loop was compiled"
 OUTCOMES: tuple[Outcome, ...] = ("eager", "compiled", "fell back", "not compiled", "raised", "cannot be imported")
 
 # On these the runs of a row must agree.
@@ -114,7 +115,8 @@ class Row(_Model):
 def rows_of(records: Iterable[Record]) -> list[Row]:
     """Return the rows that the records make; of a key's records those of its newest session count.
 
-    A patched rfdetr is nobody's release, and a run that was stopped tells nothing: they make none.
+    A patched rfdetr is nobody's release, and a run that was stopped before its training steps were counted tells
+    nothing: they make none.
     """
     groups: dict[tuple[str, ...], list[Record]] = {}
     for record in {(*_key(record), record.session, record.run): record for record in records}.values():
@@ -124,6 +126,10 @@ def rows_of(records: Iterable[Record]) -> list[Row]:
 
 
 def _was_stopped(record: Record) -> bool:
+    return _is_cut_off(record) and record.signal(COUNTS[-1]) is None
+
+
+def _is_cut_off(record: Record) -> bool:
     stopped = re.match(r"KeyboardInterrupt\b|SystemExit\b", error_line(record.error))
     return record.status == "running" or (record.status == "failed" and stopped is not None)
 
@@ -163,6 +169,8 @@ def merged(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
 
 def _replaced(before: Row, row: Row) -> Row:
     older, newer = (row, before) if row.measured < before.measured else (before, row)
+    if newer.why.endswith(CUT_OFF) and not older.why.endswith(CUT_OFF):
+        return older
     if _setting_of(older) != _setting_of(newer) or newer.outcome not in ("eager", "compiled"):
         return newer
     first = dict(sorted({**older.first, **newer.first}.items()))
@@ -226,8 +234,12 @@ def _commit(environment: Environment) -> str | None:
 
 
 def outcome(record: Record) -> tuple[Outcome, str]:
-    """Return what became of a case in one run, and why: which frames fell back, or the error's last line."""
-    if record.status != "finished":
+    """Return what became of a case in one run, and why: which frames fell back, or the error's last line.
+
+    Of a run that was cut off after its training steps that is what became of those.
+    """
+    cut_off = _is_cut_off(record) and not _was_stopped(record)
+    if record.status != "finished" and not cut_off:
         last = error_line(record.error)
         imported = re.match(r"(ImportError|ModuleNotFoundError)\b", last)
         return ("cannot be imported" if imported else "raised", last)
@@ -240,8 +252,8 @@ def outcome(record: Record) -> tuple[Outcome, str]:
     for name in ("frames_failed", "eval_frames_failed"):
         failed = record.signal(name)
         if failed is not None and fallen_back(failed) > 0:
-            return "fell back", "; ".join(part.name for part in _parts(record, name))
-    return "compiled", ""
+            return "fell back", "; ".join([*(part.name for part in _parts(record, name)), *[CUT_OFF] * cut_off])
+    return "compiled", CUT_OFF if cut_off else ""
 
 
 def _parts(record: Record, name: str) -> list[Part]:

@@ -28,7 +28,7 @@ MOST_PAIRS = 10
 # job disturbed makes no false alarm (tests/unit/test_procedure.py).
 PAIRS_WITHOUT_WALL = 3
 # Pairs of seeds of a training; docs/convergence.md says what they can tell.
-SEED_PAIRS = 6
+SEED_PAIRS = 8
 
 
 class Side(BaseModel):

@@ -122,6 +122,9 @@ def run_fit(built: Built, data: DataSet, callbacks: Iterable[Any]) -> None:
             raise KeyboardInterrupt from end
 
 
+# What the module has for CUDA graphs without Inductor, from the release that has them on.
+GRAPH_RUNNER = "_cuda_graph_runner"
+
 # From 1.10.0 the criterion matches all layers by _match_many, and asks what it needs before; a hook on the matcher
 # would have it fall back to one layer at a time.
 _MATCHING = ("forward", "_match_many", "_precompute_target_side_safety")

@@ -8,6 +8,7 @@ from pathlib import Path
 from perf.commands.arguments import Command, positive
 from perf.commands.output import say
 from perf.compile_matrix import DOCUMENT, STORE
+from perf.experiment import SEED_PAIRS
 from perf.suites import LANES, SUITES, suite
 
 
@@ -37,7 +38,9 @@ def _cases(_options: argparse.Namespace) -> int:
 
 def _declare_seeds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("records", type=Path, metavar="RECORDS", help="a folder with *.record.json")
-    parser.add_argument("--pairs", type=positive, default=6, metavar="N", help="to simulate; default: %(default)s")
+    parser.add_argument(
+        "--pairs", type=positive, default=SEED_PAIRS, metavar="N", help="to simulate; default: %(default)s"
+    )
 
 
 def _seeds(options: argparse.Namespace) -> int:

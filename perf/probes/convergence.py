@@ -16,7 +16,7 @@ from typing import Any
 
 from perf.dataset import DataSet
 from perf.evidence import METRICS, PLOT
-from perf.quality_gates import MAP
+from perf.quality_gates import FIT, MAP
 from perf.record import Signal, write_atomically
 from perf.report.curve import draw
 from perf.rfdetr_api import Built
@@ -173,8 +173,10 @@ def signals(curve: Curve) -> list[Signal]:
     last = curve.evaluations[-1]
     maps = [one.scores.map for one in curve.evaluations]
     at50 = [one.scores.ap50 for one in curve.evaluations]
+    fits = [one / other if other else 0.0 for one, other in zip(maps, at50, strict=True)]
     return [
         Signal(name=MAP, kind="quality", unit="mAP", direction="higher", value=last.scores.map, samples=maps),
+        Signal(name=FIT, kind="quality", unit="", direction="higher", value=fits[-1], samples=fits),
         Signal(name=LOSS, kind="quality", unit="", value=curve.final_loss, samples=curve.losses),
         Signal(name="ap50", kind="info", unit="AP", direction="higher", value=last.scores.ap50, samples=at50),
         Signal(name="evaluator_gap", kind="info", unit="mAP", value=abs(last.scores.map - last.rfdetr)),

@@ -221,7 +221,7 @@ class Fit:
                     yield from self._block(rounds[-1], mode)
         finally:
             self._log()
-        self.signals += cost_signals(rounds)
+            self.signals += cost_signals(rounds)
 
     def _log(self, logged: Callable[[Any], Any] | None = None, *, muted: bool = False) -> None:
         self._clock.logged, self._clock.muted = logged, muted

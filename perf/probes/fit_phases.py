@@ -16,7 +16,7 @@ from unittest import mock
 
 from perf.probes.phases import BACKWARD, CRITERION, FORWARD, OPTIMIZER, OTHER
 from perf.rfdetr_api import Built
-from perf.rfdetr_fit import matching_watched
+from perf.rfdetr_fit import GRAPH_RUNNER, matching_watched
 
 INPUT_WAIT = "input_wait"
 HOST_TO_DEVICE = "host_to_device"
@@ -196,12 +196,23 @@ class FitClock:
             return
         if self._step is None:  # the first one begins here
             self._step, self._whole = step, True
+            self._follow_graphs()
             self.timeline.resume()
             return
         update = Update(self.timeline.lap(), self._whole, self._validated)
         self._step, self._whole, self._validated = step, True, False
         self._on_update(update)
         self.timeline.resume()
+
+    def _follow_graphs(self) -> None:
+        """Follow rfdetr's own CUDA graphs, which replay the model's forward without calling it.
+
+        rfdetr sets them up when training starts, after callbacks were told of that.
+        """
+        module, runner = self.built.module, getattr(self.built.module, GRAPH_RUNNER, None)
+        if runner is not None:
+            called = _counted(runner, FORWARD, self.timeline)
+            self._hooks.enter_context(mock.patch.object(module, GRAPH_RUNNER, called))
 
 
 def _profiler(clock: FitClock) -> Any:
@@ -245,7 +256,7 @@ def _module_phases(clock: FitClock) -> Iterator[None]:
         connector = trainer._logger_connector
         for name in ("on_batch_end", "update_train_step_metrics"):
             if hasattr(connector, name):  # Lightning's own, and not public
-                called = _counted(getattr(connector, name), timeline)
+                called = _counted(getattr(connector, name), LOGGING, timeline)
                 stack.enter_context(mock.patch.object(connector, name, called))
         yield
 
@@ -277,9 +288,9 @@ def _logging(real: Callable[..., Any], clock: FitClock) -> Callable[..., Any]:
     return log
 
 
-def _counted(real: Callable[..., Any], timeline: Timeline) -> Callable[..., Any]:
+def _counted(real: Callable[..., Any], phase: str, timeline: Timeline) -> Callable[..., Any]:
     def counted(*args: Any, **kwargs: Any) -> Any:
-        timeline.push(LOGGING)
+        timeline.push(phase)
         try:
             return real(*args, **kwargs)
         finally:

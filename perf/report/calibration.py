@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perf.calibrate import BUSY, Calibration, Scatter, Trial
+from perf.experiment import MOST_PAIRS
 from perf.gates import DEVICE_ERROR, WALL_ERROR, WALL_TOLERANCE
 from perf.pool import host
 from perf.record import TIMED
@@ -141,7 +142,7 @@ def _counts_claimed(verdict: CaseVerdict) -> list[SignalVerdict]:
 
 def _wall(signal: Scatter, pairs: int, sessions: int) -> str:
     sd = signal.paired or 0.0
-    most = max(pairs, 2)
+    most = max(pairs, MOST_PAIRS)  # what a session may take by default, though fewer were measured
     alarms = [_alarms(shape, sd, most, sessions) for shape in WALL_SHAPES]
     powers = [(f"+{_percent(s)}", simulate(NoiseShape("normal", sd), s, POWER_SESSIONS, most=most)) for s in SHIFTS]
     plain = {shift: f"{_percent(rates.regressed)} of sessions" for shift, rates in powers}

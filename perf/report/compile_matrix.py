@@ -58,7 +58,7 @@ which takes the rows of new records into that file first. Do not edit by hand: `
 
 - *compiled*: the model's own forward was compiled and no frame fell back. *fell back*: a frame failed and ran eagerly.
   *not compiled*: compile was on, and the model's forward ran eagerly all the same. *raised*: the run ended with an
-  error. *not run*: nobody has measured it yet.
+  error. *not run*: nobody has measured it yet. *cut off*: the run was stopped when its training steps had been counted.
 - Numbers of graphs and breaks are of the training steps of one run, those under *evaluation* are what the validation
   loop adds: graphs / breaks / recompiles.
 - First step: *cold* and *warm* say whether Inductor had to compile a graph or found all of them in its cache; with

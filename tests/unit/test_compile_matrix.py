@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from perf.case import Case
 from perf.compile_matrix import (
+    CUT_OFF,
     Row,
     cache_state,
     merged,
@@ -598,6 +599,27 @@ def test_a_setting_that_raised_says_how() -> None:
     record = a_record([], case, status="failed", error="torch._dynamo.exc.InternalTorchDynamoError: no")
     shown = document(rows_of([record]))
     assert f"| `{case.id}` | raised: `torch._dynamo.exc.InternalTorchDynamoError: no` |" in shown
+
+
+def test_a_run_that_was_stopped_in_its_validation_tells_of_its_training_steps() -> None:
+    rest = [a_signal(name, 2) for name in ("graphs", "graph_breaks", "recompiles")]
+    cut = a_record([*proof(), *rest], CPU_COMPILED, status="running")
+    locked = proof(failed=1, failed_parts=[Part(name="lock", value=1)])
+    failed = a_record([*locked, *rest], CPU_COMPILED, status="running")
+
+    assert outcome(cut) == ("compiled", CUT_OFF)
+    assert outcome(failed) == ("fell back", f"lock; {CUT_OFF}")
+    assert [row.why for row in rows_of([cut])] == [CUT_OFF]
+
+
+def test_a_run_that_was_cut_off_does_not_replace_a_finished_one() -> None:
+    counted = [*proof(), *(a_signal(name, 2) for name in ("graphs", "graph_breaks", "recompiles"))]
+    finished = a_record(counted, CPU_COMPILED, session="a", started=DAY)
+    later = DAY + datetime.timedelta(days=1)
+    cut = a_record(counted, CPU_COMPILED, session="b", status="running", started=later)
+
+    assert [row.why for row in rows_of([finished, cut])] == [""]
+    assert [row.why for row in rows_of([cut])] == [CUT_OFF]
 
 
 @pytest.mark.parametrize(

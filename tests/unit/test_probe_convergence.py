@@ -128,7 +128,8 @@ def test_signals_are_the_last_map_and_the_mean_of_the_last_losses() -> None:
 
     assert (found["map"].value, found["map"].samples, found["map"].direction) == (1.0, [0.5, 1.0], "higher")
     assert (found["final_loss"].value, len(found["final_loss"].samples)) == (1.5, 20)
-    assert {name for name, signal in found.items() if signal.kind == "quality"} == {"map", "final_loss"}
+    assert {name for name, signal in found.items() if signal.kind == "quality"} == {"map", "map_to_ap50", "final_loss"}
+    assert found["map_to_ap50"].samples == [0.5 / 0.9, 1.0 / 0.9]
     assert found["evaluator_gap"].value == pytest.approx(1e-4)
 
 

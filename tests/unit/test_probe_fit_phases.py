@@ -141,9 +141,11 @@ class Criterion(torch.nn.Module):  # type: ignore[misc]
 class Module(LightningModule):  # type: ignore[misc]
     """What the clock knows of rfdetr's module; ``slow`` is the phase in which it sleeps."""
 
-    def __init__(self, slow: str = "") -> None:
+    def __init__(self, slow: str = "", *, replays: bool = False) -> None:
         super().__init__()
         self.slow = slow
+        self.replays = replays
+        self._cuda_graph_runner: Any = None
         self.linear = torch.nn.Linear(4, 2)
         self.model = Calling(self.forward_of_model)
         self.criterion = Criterion(self)
@@ -161,10 +163,13 @@ class Module(LightningModule):  # type: ignore[misc]
         self.work(HOST_TO_DEVICE)
         return batch
 
+    def on_train_start(self) -> None:
+        self._cuda_graph_runner = self.forward_of_model if self.replays else None
+
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         samples, targets = batch
         self.work(OTHER)
-        loss = self.criterion(self.model(samples.tensors), targets)
+        loss = self.criterion((self._cuda_graph_runner or self.model)(samples.tensors), targets)
         self.log("loss", loss)
         self.log_dict({"again": loss})
         return loss
@@ -213,10 +218,10 @@ class Batches:
 
 
 def fitted(
-    slow: str = "", *, batches: int = 6, epochs: int = 1, accumulate: int = 1, validate: bool = False
+    slow: str = "", *, batches: int = 6, epochs: int = 1, accumulate: int = 1, validate: bool = False, **more: bool
 ) -> tuple[list[Update], Module]:
     """Return the updates of a real Lightning fit on a tiny module."""
-    module, updates = Module(slow), list[Update]()
+    module, updates = Module(slow, **more), list[Update]()
     trainer = Trainer(
         accelerator="cpu",
         max_epochs=epochs,
@@ -253,6 +258,13 @@ def test_a_slow_phase_is_slow_and_no_other_is(slow: str) -> None:
         assert update.seconds[slow] > SLEEP
         others = {phase: seconds for phase, seconds in update.seconds.items() if phase != slow}
         assert sum(others.values()) < SLEEP, others
+
+
+def test_a_forward_that_a_cuda_graph_replays_is_a_forward() -> None:
+    updates, module = fitted(FORWARD, replays=True)
+
+    assert all(SLEEP < update.seconds[FORWARD] < 2 * SLEEP for update in updates)
+    assert module._cuda_graph_runner == module.forward_of_model
 
 
 def test_an_update_is_the_sum_of_its_phases_and_the_last_one_never_ends() -> None:

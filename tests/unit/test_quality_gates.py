@@ -9,19 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perf.baselines import BaselineSignal
-from perf.quality_gates import CLAIM_ERROR, MAP, PASS_ERROR, collapse_gate, margin_gate
+from perf.quality_gates import CLAIM_ERROR, FIT, FIT_MARGIN, MAP, PASS_ERROR, collapse_gate, margin_gate
 from perf.record import Direction, Signal
 
 SEEDS = (0.80, 0.82, 0.79, 0.81, 0.805)
+MAPS, MAPS_WITHOUT_GIOU = (0.9338, 0.9174, 0.8927, 0.9145), (0.8993, 0.8995, 0.8899, 0.8880)
+FITS, FITS_WITHOUT_GIOU = (0.9696, 0.9685, 0.9618, 0.9657), (0.9304, 0.9360, 0.9324, 0.9287)
 
 
 def baseline(runs: Sequence[float], name: str = MAP) -> BaselineSignal:
-    direction: Direction = "higher" if name == MAP else "lower"
+    direction: Direction = "higher" if name in (MAP, FIT) else "lower"
     return BaselineSignal(name=name, kind="quality", unit="", direction=direction, runs=list(runs), approval=0)
 
 
 def measured(runs: Sequence[float], name: str = MAP) -> list[Signal]:
-    direction = "higher" if name == MAP else "lower"
+    direction = "higher" if name in (MAP, FIT) else "lower"
     return [a_signal(name, value, "quality", direction=direction) for value in runs]
 
 
@@ -33,7 +35,7 @@ def test_a_seed_that_falls_below_the_floor_of_the_stored_ones_has_collapsed(valu
 
     assert outcome.verdict == verdict
     assert outcome.message == (
-        f"{value:g}, the floor is 0.7104: 5 seeds with mean 0.805, sd 0.011; margin 0.02 takes 7 pairs of such seeds"
+        f"{value:g}, the floor is 0.7104: 5 seeds with mean 0.805, sd 0.011; margin 0.03 takes 5 pairs of such seeds"
     )
 
 
@@ -83,24 +85,40 @@ def test_a_head_passes_once_it_is_proven_not_to_be_worse_by_the_margin(loss: flo
     outcome = margin_gate(baseline(SEEDS), measured(head))
 
     assert outcome.verdict == verdict
-    assert "over 5 seeds, margin 0.02" in outcome.message
+    assert "over 5 seeds, margin 0.03" in outcome.message
 
 
 def test_what_the_seeds_leave_open_says_how_many_more_would_settle_it() -> None:
     head = [0.82, 0.80, 0.82, 0.79, 0.79]
 
-    outcome = margin_gate(baseline(SEEDS), measured(head))
+    outcome = margin_gate(baseline(SEEDS), measured(head), 0.02)
 
     assert outcome.verdict == "inconclusive"
     assert outcome.message.endswith("about 2 more seeds would settle it")
-    worse = margin_gate(baseline(SEEDS), measured([seed - 0.03 for seed in head]))
+    worse = margin_gate(baseline(SEEDS), measured([seed - 0.03 for seed in head]), 0.02)
     assert worse.verdict == "inconclusive"
     assert worse.message.endswith("more seeds would prove the loss")
     wild = margin_gate(baseline([0.1, 0.9]), measured([0.9, 0.1]))
     assert wild.message.endswith("widen the margin")
 
 
-def test_pairs_are_needed_and_only_map_is_judged() -> None:
+def test_how_closely_boxes_fit_is_judged_with_a_margin_of_its_own() -> None:
+    # Four seeds each on an H200: Nano, and Nano without its giou term; mAP alone leaves it open.
+    fits = margin_gate(baseline(FITS, FIT), measured(FITS_WITHOUT_GIOU, FIT))
+    maps = margin_gate(baseline(MAPS), measured(MAPS_WITHOUT_GIOU))
+
+    assert (fits.verdict, maps.verdict) == ("regressed", "inconclusive")
+    assert "mAP / AP50, bounds" in fits.message
+    assert f"margin {FIT_MARGIN:g}" in fits.message
+
+
+def test_a_fit_has_a_floor_like_map() -> None:
+    outcomes = [collapse_gate(baseline(FITS, FIT), measured([value], FIT)).verdict for value in (FITS[0], 0.8)]
+
+    assert outcomes == ["pass", "regressed"]
+
+
+def test_pairs_are_needed_and_only_map_and_fit_are_judged() -> None:
     assert margin_gate(baseline([0.8]), measured([0.8])).verdict == "inconclusive"
     assert margin_gate(baseline((2.0, 2.1), "final_loss"), measured([9, 9], "final_loss")).verdict is None
 

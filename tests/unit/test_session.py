@@ -240,6 +240,9 @@ def test_trainings_move_to_the_data_set_that_is_given(tmp_path: Path) -> None:
     assert on_data([TRAINING, CPU_EAGER], None) == (TRAINING, CPU_EAGER)
     assert on_data([TRAINING, CPU_EAGER], cells) == (on_cells, CPU_EAGER)
     assert on_data([on_cells], cells) == (on_cells,)
+    fit = Case(config="nano", measure="fit")
+    assert on_data([fit], cells) == (fit.model_copy(update={"data": "blood-cells"}),)
+    assert a_session(tmp_path, cases=(fit,), data=cells).order(fit, 0).data == cells
 
 
 @pytest.mark.parametrize("data", [None, Path("other")])
