@@ -6,7 +6,7 @@ import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from perf.compare import compare
 from perf.compile_matrix import Row
@@ -18,10 +18,14 @@ from perf.replay import Claim, Replay
 from perf.session_gates import OneSession
 from perf.verdicts import CaseVerdict, PartChange, SignalVerdict
 
-CAUGHT, MISSED, OTHER, NOT_RUN, ON_RECORD = "caught", "not caught", "other", "not run here", "on record"
 Outcome = Literal["caught", "not caught", "other", "not run here", "on record"]
+CAUGHT: Final = "caught"
+MISSED: Final = "not caught"
+OTHER: Final = "other"
+NOT_RUN: Final = "not run here"
+ON_RECORD: Final = "on record"
 # What is no failure of the suite.
-AS_EXPECTED: frozenset[Outcome] = frozenset({"caught", "not run here", "on record"})
+AS_EXPECTED: frozenset[Outcome] = frozenset({CAUGHT, NOT_RUN, ON_RECORD})
 _COUNTS: frozenset[Kind] = frozenset({"count-strict", "count-volume"})
 # Of a change of time: less than this share of it is not what caused it.
 _MOST = 0.8

@@ -130,6 +130,294 @@ _COMPILING = (
         source="1.10.0 rfdetr/training/module_model.py:422",
         ci=True,
     ),
+    Replay(
+        name="hidden-backward",
+        base=None,
+        head="1.10.1",
+        case=_BACKWARD,
+        verdict="not-compiled",
+        claims=(Claim("frames_failed", "not-compiled", part="rfdetr/", told="isIntList"),),
+        what="the gate is open, but away from the base resolution the backward of the interpolated positional encoding "
+        "fails in AOTAutograd, and suppress_errors hides it: compile is on and the model eager",
+        source="1.10.1 rfdetr/training/module_model.py:446",
+    ),
+    Replay(
+        name="hidden-backward-repaired",
+        base="1.10.1",
+        head="1.11.0",
+        case=_BACKWARD,
+        verdict="no-baseline",
+        claims=(Claim("base", "no-baseline", told="the base did not compile"), Claim("frames_failed", "no-baseline")),
+        what="the interpolation is kept out of the graph and suppress_errors is gone: the model compiles",
+        source="1.11.0 rfdetr/models/backbone/dinov2_with_windowed_attn.py:356",
+    ),
+    Replay(
+        name="graph-breaks",
+        base="1.10.1",
+        head="1.11.0",
+        case=_COMPILED,
+        verdict="regressed",
+        claims=(
+            Claim(
+                "graph_breaks",
+                "regressed",
+                part=r"torch\.compiler\.disable",
+                where=r"rfdetr/models/backbone/dinov2_with_windowed_attn\.py:461",
+                told=r"^0 -> 6",
+            ),
+            Claim("graphs", "regressed", told=r"^1 -> 7"),
+        ),
+        what="1 graph and no break became 7 graphs and 6 breaks: the interpolation of the positional encoding is kept "
+        "out of the graph",
+        source="1.11.0 rfdetr/models/backbone/dinov2_with_windowed_attn.py:356",
+        ci=True,
+    ),
+    Replay(
+        name="validation-recompiles",
+        base="1.10.1",
+        head="1.11.0",
+        case=_COMPILED,
+        verdict="regressed",
+        claims=(
+            Claim(
+                "eval_recompiles",
+                "regressed",
+                part="GLOBAL_STATE changed: grad_mode",
+                where=r"dinov2_with_windowed_attn\.py:461",
+                told=r"^2 -> 12",
+            ),
+            Claim("eval_graph_breaks", "regressed", told=r"^0 -> 6"),
+        ),
+        what="validation compiles every piece of the broken graph again, since gradients are off there: 12 recompiles "
+        "in place of 2",
+        source="1.11.0 rfdetr/models/backbone/dinov2_with_windowed_attn.py:356",
+        ci=True,
+    ),
+    Replay(
+        name="host-reads-in-the-graph",
+        base="1.10.1",
+        head="1.11.0",
+        case=_COMPILED,
+        verdict="regressed",
+        claims=(Claim("aten_ops", "improved", part=r"^forward aten::_local_scalar_dense$", told="72 -> 0"),),
+        what="the compiled forward no longer reads 72 numbers from tensors, each a sync on a GPU. The case regressed "
+        "by its graph breaks, and both are told",
+        source="1.11.0 rfdetr/models/transformer.py:679-688",
+        ci=True,
+    ),
+    Replay(
+        name="recompiles-by-size",
+        base="1.11.0",
+        head="1.11.1",
+        case=_SIZES,
+        verdict="improved",
+        claims=(
+            Claim(
+                "recompiles",
+                "improved",
+                part=r"tensors' size mismatch",
+                where=r"rfdetr/models/lwdetr\.py:477",
+                told=r"^13 -> 6",
+            ),
+        ),
+        what="each of 8 input sizes had recompiled what follows the backbone (linspace's step count specialised); "
+        "1.11.1 takes arange. What is left are one guard at the breaks and five of the matcher's compiled cost",
+        source="1.11.1 rfdetr/models/transformer.py:137-141",
+    ),
+    Replay(
+        name="one-recompile-more",
+        base="1.11.1",
+        head="1.11.2",
+        case=_SIZES,
+        verdict="regressed",
+        claims=(Claim("recompiles", "regressed", part=r"sym_min\(50", where=r"transformer\.py:862", told=r"^6 -> 7"),),
+        what="a test whether any query is left after the two-stage selection became a guard on the size",
+        source="1.11.2 rfdetr/models/transformer.py:862",
+    ),
 )
 
-TABLE: tuple[Replay, ...] = _COMPILING
+_WORK = (
+    Replay(
+        name="two-stage-ops",
+        base="1.10.1",
+        head="1.11.0",
+        case=_EAGER,
+        patch=_GROUPS,
+        verdict="regressed",
+        claims=(Claim("aten_ops", "improved", part=r"^(forward|backward) aten::mm$", told=r"31307 -> 28062"),),
+        what="the heads of the 13 query groups are one batched product: 10 % fewer ATen ops, forward and backward. The "
+        "case regressed by what two-stage-checks has",
+        source="1.11.0 rfdetr/models/transformer.py:717",
+        ci=True,
+    ),
+    Replay(
+        name="two-stage-checks",
+        base="1.10.1",
+        head="1.11.0",
+        case=_EAGER,
+        patch=_GROUPS,
+        verdict="regressed",
+        claims=(
+            Claim(
+                "python_calls",
+                "regressed",
+                part="Transformer._two_stage_batching_eligible",
+                where=r"rfdetr/models/transformer\.py:4\d\d",
+                told=r"22906 -> 25723",
+            ),
+            Claim("c_calls", "regressed", part="forward builtins.len"),
+        ),
+        what="every step asks anew whether the 13 groups may be batched: 12 % more Python calls a step, in 1.11.2 too",
+        source="1.11.0 rfdetr/models/transformer.py:375",
+        ci=True,
+    ),
+    Replay(
+        name="optimizer-groups",
+        base="1.9.4",
+        head="1.10.0",
+        case=_EAGER,
+        verdict="improved",
+        claims=(
+            Claim("python_calls", "improved", part=r"^optimizer torch/optim/adam\.py", told=r"24169 -> 20508"),
+            Claim("c_calls", "improved"),
+        ),
+        what="one optimizer group a parameter became one a distinct setting: AdamW's loop over groups shrinks",
+        source="1.10.0 rfdetr/training/param_groups.py:133-156",
+        ci=True,
+    ),
+    Replay(
+        name="one-matching-for-all-layers",
+        base="1.9.4",
+        head="1.10.0",
+        case=_EAGER,
+        verdict="improved",
+        claims=(
+            Claim("aten_ops", "improved", part=r"^criterion aten::_local_scalar_dense .*_detection_inputs_are_safe"),
+            Claim("aten_ops", "improved", part=r"^criterion aten::cdist"),
+        ),
+        what="all layers are matched by one stacked cost, and asked once whether it is finite: the host reads one "
+        "number in place of four, each a sync on a GPU",
+        source="1.10.0 rfdetr/models/matcher.py:505-615",
+        ci=True,
+    ),
+    Replay(
+        name="repairs-leave-the-step",
+        base="1.11.0",
+        head="1.11.1",
+        case=_EAGER,
+        verdict="pass",
+        claims=(
+            Claim(
+                "aten_ops",
+                "pass",
+                part="forward aten::arange",
+                where=r"rfdetr/models/transformer\.py:14\d",
+                told=r"22109 -> 22111",
+            ),
+            Claim("python_calls", "pass"),
+        ),
+        what="the release that mended decoding and recompiles has the same step but for two ops: nothing may fail, and "
+        "the two are listed",
+        source="1.11.1 rfdetr/models/transformer.py:137-141",
+        ci=True,
+    ),
+)
+
+_INPUT = "nano-cpu-b2-input"
+_READING = (
+    Replay(
+        name="bmp-decode",
+        base="1.10.1",
+        head="1.11.0",
+        case=_INPUT,
+        pairs=_PAIRS,
+        verdict="regressed",
+        claims=(Claim("getitem_bmp_large", "regressed", part="^decode$"),),
+        what="what is no JPEG was decoded to an image, to an array and to an image again: large BMPs take several "
+        "times as long, and nothing else of reading a sample",
+        source="1.11.0 rfdetr/datasets/io_utils.py:113 and coco.py:583",
+    ),
+    Replay(
+        name="bmp-decode-repaired",
+        base="1.11.0",
+        head="1.11.1",
+        case=_INPUT,
+        pairs=_PAIRS,
+        verdict="improved",
+        claims=(Claim("getitem_bmp_large", "improved", part="^decode$"),),
+        what="the picture that Pillow has decoded is taken as it is",
+        source="1.11.1 rfdetr/datasets/io_utils.py:102-123",
+    ),
+)
+
+_FLOOR = tuple(
+    Replay(
+        name=f"torch-{minor}",
+        base=None,
+        head="1.11.2",
+        case=_EAGER,
+        verdict="failed",
+        claims=(Claim("outcome", "cannot be imported", told="cannot import name 'BackboneConfigMixin'"),),
+        what=f"installs with torch {minor} and cannot be imported: no transformers that rfdetr allows takes that torch",
+        source="perf/matrix.py, and docs/compile-matrix.jsonl",
+        recorded=True,
+        minor=minor,
+    )
+    for minor in ("2.2", "2.3")
+)
+
+_GPU = (
+    Replay(
+        name="gpu-gate-closed",
+        base=None,
+        head="1.10.0",
+        case="nano-b4-compile-per-batch",
+        verdict="not-compiled",
+        claims=(Claim("frames", "not-compiled", told="no frame was compiled"),),
+        what="gate-closed with the real gate and Inductor",
+        source="1.10.0 rfdetr/training/module_model.py:422",
+    ),
+    Replay(
+        name="gpu-hidden-backward",
+        base=None,
+        head="1.10.1",
+        case="nano-b4-compile-per-batch",
+        verdict="not-compiled",
+        claims=(Claim("frames_failed", "not-compiled", part="rfdetr/"),),
+        what="hidden-backward with Inductor",
+        source="1.10.1 rfdetr/training/module_model.py:446",
+    ),
+    Replay(
+        name="gpu-mask-loss-sync",
+        base="1.10.0",
+        head="1.10.1",
+        case="seg-nano-b4",
+        verdict="improved",
+        claims=(Claim("host_syncs", "improved", part="loss_masks"),),
+        what="the mask losses of every layer read the number of boxes from the device; it stays there from here on",
+        source="1.10.0 rfdetr/models/criterion.py:771",
+    ),
+    Replay(
+        name="gpu-matcher-syncs",
+        base="1.9.4",
+        head="1.10.0",
+        case="nano-b4",
+        verdict="improved",
+        claims=(Claim("host_syncs", "improved", part="_detection_inputs_are_safe"),),
+        what="one-matching-for-all-layers where a read is a sync",
+        source="1.10.0 rfdetr/models/matcher.py:615",
+    ),
+    Replay(
+        name="gpu-mask-head-lock",
+        base="1.11.1",
+        head="1.11.2",
+        case="seg-nano-b4-compile",
+        verdict="not-compiled",
+        claims=(Claim("frames_failed", "not-compiled", part=r"models/heads/segmentation\.py"),),
+        what="a lock around the segmentation head's convolutions, taken on CUDA only, does not go into a graph: two "
+        "frames run eager",
+        source="1.11.2 rfdetr/models/heads/segmentation.py:40",
+    ),
+)
+
+TABLE: tuple[Replay, ...] = (*_COMPILING, *_WORK, *_READING, *_FLOOR, *_GPU)

@@ -135,13 +135,13 @@ side over one torch, their cases run in fresh processes, and the suite's own jud
     nox -s replay -- --document            # this page and its store, docs/replay.jsonl, from the results
     rfdetr-perf replay --again SESSION     # judge the records again; runs nothing
 
-*caught*: every claimed signal has its verdict and its attribution (part, source line, message), and the case its verdict.
-*not caught*: a verdict is missing. *other*: the right verdict for another reason. Either makes exit code 1. *not run here*:
-it needs a GPU; what it claims was read in the sources, and no run has shown it. *on record*: nothing was run; the compile
-matrix ([compile-matrix.md](compile-matrix.md)) has it.
+*caught*: every claimed signal has its verdict and its attribution (part, source line, message), and so has the case.
+*not caught*: a verdict is missing. *other*: the right verdict for another reason. Either makes exit code 1. *not run
+here*: it needs a GPU; its claims were read in the sources, and no run has shown them. *on record*: nothing was run; the
+compile matrix ([compile-matrix.md](compile-matrix.md)) has it.
 
-Counts are judged from one run a release. Time is judged from pairs of runs, releases in turn, on the named signal alone.
-Each release and case is run once for all replays that need it. The table is `perf/replay_table.py`; do not edit this page.
+Counts are judged from one run a release, time from pairs of runs, releases in turn, on the named signal alone. Each
+release and case is run once for all replays that need it. The table is `perf/replay_table.py`; do not edit this page.
 """
 
 
