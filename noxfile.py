@@ -35,6 +35,7 @@ ROOT = Path(__file__).resolve().parent
 # The console script of nox does not look for modules beside the noxfile.
 sys.path.insert(0, str(ROOT))
 
+from perf.beside import holds, put_before  # noqa: E402
 from perf.matrix import DEFAULT_MINOR, DEFAULT_RFDETR, MATRIX, Pins, pins_for, rfdetr_requirement  # noqa: E402
 from perf.replay import from_arguments  # noqa: E402
 from perf.replay import releases as releases_of  # noqa: E402
@@ -147,13 +148,10 @@ def install_beside(session: nox.Session, release: str) -> Path:
     """
     environment = Environment(session, Path(f"{session.virtualenv.location}-{release}"))
     environment.create()
-    if list(environment.location.glob(f"**/site-packages/rfdetr-{release}.dist-info")):
-        return environment.python
-    environment.pip("install", "--no-deps", f"rfdetr=={release}")
-    for folder in environment.location.glob("**/site-packages"):
-        shared = Path(session.virtualenv.location, folder.relative_to(environment.location))
-        line = f"import site; site.addsitedir({str(shared)!r})\n"
-        (folder / "rfdetr-perf-shared.pth").write_text(line, encoding="utf-8")
+    if not holds(environment.location, release):
+        environment.pip("install", "--no-deps", f"rfdetr=={release}")
+    if environment.python.exists():  # not where nox only says what it would do
+        put_before(environment.location, Path(session.virtualenv.location))
     return environment.python
 
 

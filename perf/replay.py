@@ -18,17 +18,22 @@ SELECTIONS: tuple[Selection, ...] = ("all", "cpu", "gpu", "ci")
 
 
 def chosen(select: str = "all", words: Sequence[str] = ()) -> list[Replay]:
-    """Return the replays of a selection whose names hold one of ``words``, or all of them.
+    """Return the replays of a selection whose names hold one of ``words``, or all of them; a whole name is that one.
 
     Raises:
         ValueError: none is left; lists the names that there are.
     """
-    found = [one for one in TABLE if _is_of(one, select) and (not words or any(word in one.name for word in words))]
+    names = {one.name for one in TABLE}
+    found = [one for one in TABLE if _is_of(one, select) and (not words or _is_meant(one.name, words, names))]
     if not found:
         asked = " and ".join(["selection " + select, *[f"-k {word}" for word in words]])
         msg = f"no replay is of {asked}; there are {', '.join(one.name for one in TABLE if _is_of(one, select))}"
         raise ValueError(msg)
     return found
+
+
+def _is_meant(name: str, words: Sequence[str], names: set[str]) -> bool:
+    return any(word == name if word in names else word in name for word in words)
 
 
 def _is_of(one: Replay, select: str) -> bool:

@@ -72,9 +72,11 @@ def _claimed(replay: Replay, records: Sequence[Record]) -> list[Record]:
 def result(replay: Replay, sides: Mapping[str, Sequence[Record]]) -> Result:
     """Return whether the suite says of ``replay`` what it must.
 
-    A claimed verdict that is missing is *not caught*; the right verdict for another reason, or another verdict on the
-    case as a whole, is *other*.
+    A claimed verdict that is missing is *not caught*, and so is whatever runs of another release say; the right verdict
+    for another reason, or another verdict on the case as a whole, is *other*.
     """
+    if strangers := _strangers(sides):
+        return Result(replay.name, MISSED, wrong=strangers)
     found = judged(replay, sides)
     said, missed, other = list[str](), list[str](), list[str]()
     for claim in replay.claims:
@@ -90,6 +92,14 @@ def result(replay: Replay, sides: Mapping[str, Sequence[Record]]) -> Result:
         other.append(f"the case: {found.verdict}, must be {replay.verdict}")
     outcome: Outcome = MISSED if missed else OTHER if other else CAUGHT
     return Result(replay.name, outcome, tuple(said), (*missed, *other))
+
+
+def _strangers(sides: Mapping[str, Sequence[Record]]) -> tuple[str, ...]:
+    """Return what is wrong with sides whose runs measured another release than that side's."""
+    found = {side: {record.environment.rfdetr for record in records} - {side} for side, records in sides.items()}
+    return tuple(
+        f"{side}: its runs measured rfdetr {', '.join(sorted(others))}" for side, others in found.items() if others
+    )
 
 
 def _verdict_of(row: SignalVerdict | None) -> str:
@@ -131,15 +141,15 @@ def _part_told(part: PartChange) -> str:
 def _moves(
     claim: Claim, row: SignalVerdict, replay: Replay, sides: Mapping[str, Sequence[Record]]
 ) -> Iterator[PartChange]:
-    """Yield the parts that moved as the claim has it; of a time those that carry most of the change."""
+    """Yield the parts that moved as claimed, for a pass either way; of a time those with most of the change."""
     by = claim.by or claim.signal
     if replay.pairs:
         yield from _of_time(by, [sides.get(side, []) for side in (replay.base or "", replay.head)])
         return
-    up = claim.verdict != "improved"
+    up, either = claim.verdict != "improved", claim.verdict == "pass"
     # A run that failed, or a signal of another name, has no change: what is there is what attributes it.
     parts = row.parts if by == claim.signal else [_as_change(part) for part in _parts(sides.get(replay.head, []), by)]
-    yield from (part for part in parts if (part.new > part.old) == up)
+    yield from (part for part in parts if either or (part.new > part.old) == up)
 
 
 def _as_change(part: Part) -> PartChange:

@@ -72,7 +72,13 @@ def test_what_is_on_record_is_what_the_matrix_knows() -> None:
 
 
 def test_words_choose_by_name() -> None:
+    assert [one.name for one in chosen("all", ["gate-clos"])] == ["gate-closed", "gpu-gate-closed"]
     assert [one.name for one in chosen("all", ["gate-closed"])] == ["gate-closed"]
+    assert [one.name for one in chosen("cpu", ["gate-closed", "bmp"])] == [
+        "gate-closed",
+        "bmp-decode",
+        "bmp-decode-repaired",
+    ]
     assert chosen("all") == list(TABLE)
     assert from_arguments(["--records", "x", "-k", "gate-closed", "--resume", "y"]) == chosen("all", ["gate-closed"])
 

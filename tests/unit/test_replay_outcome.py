@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from factories import BREAK_LINE, CPU_COMPILED, CPU_EAGER, a_record, a_signal, proof
+from factories import BREAK_LINE, CPU_COMPILED, CPU_EAGER, a_record, a_signal, an_environment, proof
 
 from perf.compile_matrix import Row
 from perf.record import Part, Record
 from perf.replay import Claim, Replay
-from perf.replay_outcome import exit_code, on_record, result
+from perf.replay_outcome import Result, exit_code, on_record
+from perf.replay_outcome import result as result_of
 
 OPS = Replay(
     name="ops",
@@ -27,6 +28,16 @@ OPS = Replay(
 DECODE = replace(
     OPS, name="decode", pairs=8, claims=(Claim("getitem_bmp_large", "regressed", part="^decode$"),), verdict="regressed"
 )
+
+
+def result(replay: Replay, sides: Mapping[str, Sequence[Record]]) -> Result:
+    """Return what becomes of a replay whose records are of the releases that they should be of."""
+    made = {side: [_by(side, record) for record in records] for side, records in sides.items()}
+    return result_of(replay, made)
+
+
+def _by(release: str, record: Record) -> Record:
+    return record.model_copy(update={"environment": an_environment(rfdetr=release)})
 
 
 def ops(count: float, name: str = "forward aten::mm", line: str = "rfdetr/a.py:7") -> Record:
@@ -116,6 +127,12 @@ def test_a_run_that_failed_is_attributed_by_what_its_record_has() -> None:
     found = result(one, {"1.11.0": [record]})
     assert found.outcome == "caught"
     assert found.said[-1] == f"TypeError when making 0 -> 2 at {BREAK_LINE}"
+
+
+def test_runs_of_another_release_say_nothing() -> None:
+    found = result_of(OPS, sides([_by("1.10.1", ops(20))], [ops(40)]))
+
+    assert (found.outcome, found.wrong) == ("not caught", ("1.11.0: its runs measured rfdetr 1.11.2",))
 
 
 def test_a_side_without_records_is_not_caught() -> None:
