@@ -120,7 +120,8 @@ def text(replays: Sequence[Replay], results: Sequence[Result]) -> str:
         lines += [f"              ! {printable(line)}" for line in result.wrong]
     ordered = sorted(result.outcome for result in results)
     counts = ", ".join(f"{len(list(group))} {outcome}" for outcome, group in groupby(ordered))
-    return "".join(f"{line}\n" for line in [*lines, f"{len(results)} replays: {counts}"])
+    noun = "replay" if len(results) == 1 else "replays"
+    return "".join(f"{line}\n" for line in [*lines, f"{len(results)} {noun}: {counts}"])
 
 
 _INTRO = """\
