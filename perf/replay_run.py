@@ -43,7 +43,7 @@ class Session:
     timeout: float = 1800.0
 
     def order(self, work: Work, release: str, run: int) -> Order:
-        """Return the order of one run; what is judged by counts is not timed."""
+        """Return the order of one run."""
         side = work.folder(release)
         return Order(
             case=find_case(work.case),

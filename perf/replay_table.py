@@ -136,7 +136,15 @@ _COMPILING = (
         head="1.10.1",
         case=_BACKWARD,
         verdict="not-compiled",
-        claims=(Claim("frames_failed", "not-compiled", part="rfdetr/", told="isIntList"),),
+        claims=(
+            Claim(
+                "frames_failed",
+                "not-compiled",
+                part="interpolate_pos_encoding: BackendCompilerFailed",
+                where=r"rfdetr/models/backbone/dinov2_with_windowed_attn\.py:356",
+                told="^frames that fell back to eager: ",
+            ),
+        ),
         what="the gate is open, but away from the base resolution the backward of the interpolated positional encoding "
         "fails in AOTAutograd, and suppress_errors hides it: compile is on and the model eager",
         source="1.10.1 rfdetr/training/module_model.py:446",
@@ -399,7 +407,7 @@ _GPU = (
         head="1.10.1",
         case="nano-b4-compile-per-batch",
         verdict="not-compiled",
-        claims=(Claim("frames_failed", "not-compiled", part="rfdetr/"),),
+        claims=(Claim("frames_failed", "not-compiled", part="rfdetr/models/backbone/"),),
         what="hidden-backward with Inductor",
         source="1.10.1 rfdetr/training/module_model.py:446",
     ),

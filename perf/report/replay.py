@@ -8,18 +8,21 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
-from perf.record import Record, explain, parse_json, write_atomically
-from perf.replay import TABLE, Replay
+from perf.record import Finite, Record, explain, parse_json, write_atomically
+from perf.replay import TABLE, Replay, chosen
 from perf.replay_outcome import NOT_RUN, Outcome, Result
-from perf.replay_run import Session
+from perf.replay_run import Session, work_of
 from perf.report.humanize import printable
 from perf.report.markdown import code, table
 
 
 class Kept(BaseModel):
-    """A line of the store: what became of a replay when it was last run, and with what. ``seconds``: of its runs."""
+    """A line of the store: what became of a replay when it was last run, and with what.
+
+    ``spent`` has the seconds that its runs took, by release and case: other replays may share them.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -32,7 +35,7 @@ class Kept(BaseModel):
     cpu: str | None = None
     device: str | None = None
     suite_commit: str | None = None
-    seconds: float = Field(default=0, ge=0)
+    spent: dict[str, Finite] = {}
     date: datetime.date | None = None
 
 
@@ -44,7 +47,8 @@ def kept(session: Session, replays: Sequence[Replay], results: Sequence[Result])
 
 def _kept(session: Session, replay: Replay, result: Result) -> Kept:
     found = {"name": result.name, "outcome": result.outcome, "said": list(result.said), "wrong": list(result.wrong)}
-    runs = [] if replay.recorded else [run for side in session.records(replay).values() for run in side]
+    sides = {} if replay.recorded else session.records(replay)
+    runs = [run for side in sides.values() for run in side]
     if not runs:
         return Kept.model_validate(found)
     machine = runs[-1].environment
@@ -56,10 +60,14 @@ def _kept(session: Session, replay: Replay, result: Result) -> Kept:
             "cpu": f"{machine.cpu_model} x{machine.cpu_count}",
             "device": machine.device,
             "suite_commit": machine.suite_commit and machine.suite_commit[:9],
-            "seconds": round(sum(map(_seconds, runs))),
+            "spent": {_work(replay, side): round(sum(map(_seconds, sides[side]))) for side in sides},
             "date": max(run.started for run in runs).date(),
         }
     )
+
+
+def _work(replay: Replay, side: str) -> str:
+    return f"{work_of(replay).folder(side)} {replay.case}"
 
 
 def _seconds(run: Record) -> float:
@@ -155,9 +163,18 @@ def _document(rows: Sequence[Kept]) -> str:
 
 
 def _cost(rows: Sequence[Kept]) -> str:
+    """Return on what the results were measured, and what the runs of the selections took."""
     machines = sorted({f"{one.cpu}, torch {one.torch}, Python {one.python}" for one in rows if one.cpu})
-    told = [f"Measured on {machine}.\n" for machine in machines]
-    return "".join(told) if told else "Nothing has been measured yet.\n"
+    told = [f"Measured on {machine}." for machine in machines] or ["Nothing has been measured yet."]
+    by_name = {one.name: one for one in rows}
+    for select in ("ci", "cpu"):
+        spent: dict[str, float] = {}
+        for one in (by_name[replay.name] for replay in chosen(select) if replay.name in by_name):
+            # A run that several replays share is run once; one that is timed takes more of the same runs.
+            spent.update({work: max(seconds, spent.get(work, 0)) for work, seconds in one.spent.items()})
+        if spent:
+            told.append(f"The runs of `--select {select}` took {sum(spent.values()) / 60:.1f} minutes there.")
+    return " ".join(told) + "\n"
 
 
 def _line(replay: Replay, found: Kept | None) -> list[str]:
@@ -171,8 +188,7 @@ def _section(replay: Replay, found: Kept | None) -> str:
     if found is None:
         lines.append(f"Not measured. Command: {code(replay.command)}\n")
         return "\n".join(lines)
-    spent = f", {found.seconds:.0f} s of runs" if found.seconds else ""
-    when = f" on {found.date}{spent}, suite {found.suite_commit}" if found.date else ""
+    when = f" on {found.date}, {sum(found.spent.values()):.0f} s of runs" if found.date else ""
     lines.append(f"**{found.outcome}**{when}. Command: {code(replay.command)}\n")
     lines += [f"- {code(line)}" for line in found.said]
     lines += [f"- not as it must be: {code(line)}" for line in found.wrong]

@@ -14,7 +14,7 @@ from perf.report.replay import Kept, read_kept, regenerate, text
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "graph-breaks"
-CAUGHT = Kept(name=NAME, outcome="caught", said=["graph_breaks: regressed; 0 -> 6"], seconds=61)
+CAUGHT = Kept(name=NAME, outcome="caught", said=["graph_breaks: regressed; 0 -> 6"], spent={"1.11.0 a": 60.0})
 
 
 def test_the_committed_document_is_what_its_store_gives() -> None:
@@ -42,6 +42,19 @@ def test_results_are_kept_and_replaced_by_name_and_shown(tmp_path: Path) -> None
     assert shown.count("| caught |") == 1
     assert "| not measured yet |" in shown
     assert "| not run here |" in shown
+
+
+def test_a_run_that_several_replays_share_is_counted_once(tmp_path: Path) -> None:
+    store, document = tmp_path / "replay.jsonl", tmp_path / "replay.md"
+    other = Kept(name="validation-recompiles", outcome="caught", spent={"1.11.0 a": 60.0, "1.10.1 a": 30.0})
+    timed = Kept(
+        name="bmp-decode", outcome="caught", spent={"1.11.0 a": 90.0}, cpu="EPYC x2", torch="2.14.1", python="3"
+    )
+    regenerate(store, document, [CAUGHT, other, timed])
+
+    shown = document.read_text(encoding="utf-8")
+    assert "Measured on EPYC x2, torch 2.14.1, Python 3. The runs of `--select ci` took 1.5 minutes there." in shown
+    assert "The runs of `--select cpu` took 2.0 minutes there." in shown
 
 
 def test_a_document_that_differs_from_its_store_is_told(tmp_path: Path) -> None:
