@@ -422,16 +422,6 @@ _GPU = (
         source="1.10.0 rfdetr/models/criterion.py:771",
     ),
     Replay(
-        name="gpu-matcher-syncs",
-        base="1.9.4",
-        head="1.10.0",
-        case="nano-b4",
-        verdict="improved",
-        claims=(Claim("host_syncs", "improved", part="_detection_inputs_are_safe"),),
-        what="one-matching-for-all-layers where a read is a sync",
-        source="1.10.0 rfdetr/models/matcher.py:615",
-    ),
-    Replay(
         name="gpu-mask-head-lock",
         base="1.11.1",
         head="1.11.2",
