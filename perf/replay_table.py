@@ -348,12 +348,14 @@ _WORK = (
 )
 
 _INPUT = "nano-cpu-b2-input"
+_PHOTOGRAPHS = "perf/replay_patches/large_photographs.py"
 _READING = (
     Replay(
         name="bmp-decode",
         base="1.10.1",
         head="1.11.0",
         case=_INPUT,
+        patch=_PHOTOGRAPHS,
         pairs=_PAIRS,
         verdict="regressed",
         claims=(Claim("getitem_bmp_large", "regressed", part="^decode$"),),
@@ -366,6 +368,7 @@ _READING = (
         base="1.11.0",
         head="1.11.1",
         case=_INPUT,
+        patch=_PHOTOGRAPHS,
         pairs=_PAIRS,
         verdict="improved",
         claims=(Claim("getitem_bmp_large", "improved", part="^decode$"),),
