@@ -29,6 +29,8 @@ AS_EXPECTED: frozenset[Outcome] = frozenset({CAUGHT, NOT_RUN, ON_RECORD})
 _COUNTS: frozenset[Kind] = frozenset({"count-strict", "count-volume"})
 # Of a change of time: less than this share of it is not what caused it.
 _MOST = 0.8
+# Of a part that a run did not see: less than any that it did, so that a ratio can be taken.
+_NO_TIME = 1e-9
 _SAID = 3
 
 
@@ -161,20 +163,33 @@ def _parts(records: Sequence[Record], name: str) -> list[Part]:
 
 
 def _of_time(name: str, sides: Sequence[Sequence[Record]]) -> Iterator[PartChange]:
-    before, after = ([one for record in side if (one := record.signal(name))] for side in sides)
-    if not before or not after:
+    """Yield the part that carries most of a change of time: how many times the base's it is, the median over pairs.
+
+    The host's speed changes from pair to pair, and with it every part: so pairs are compared, and not medians.
+    """
+    base, head = ({one.run: signal for one in side if (signal := one.signal(name))} for side in sides)
+    pairs = [(base[run], head[run]) for run in sorted(set(base) & set(head))]
+    if not pairs:
         return
-    whole = _median(after) - _median(before)
-    for part in dict.fromkeys(part.name for signal in after for part in signal.parts):
-        old, new = _median(before, part), _median(after, part)
-        if (new - old) * whole > 0 and abs(new - old) >= _MOST * abs(whole):
-            yield PartChange(name=part, old=old, new=new)
+    names = dict.fromkeys(part.name for pair in pairs for signal in pair for part in signal.parts)
+    ratios = {
+        part: statistics.median(_of(part, after) / _of(part, before) for before, after in pairs) for part in names
+    }
+    # What each part adds to the whole, or takes from it, as a share of the base.
+    added = {part: _share(part, [before for before, _ in pairs]) * (ratios[part] - 1) for part in names}
+    up = statistics.median(after.value / before.value for before, after in pairs) > 1
+    moved = sum(abs(change) for change in added.values() if (change > 0) == up)
+    for part, change in added.items():
+        if (change > 0) == up and abs(change) >= _MOST * moved:
+            yield PartChange(name=f"{part}, times the base's", old=1, new=ratios[part])
 
 
-def _median(signals: Sequence[Signal], part: str | None = None) -> float:
-    if part is None:
-        return statistics.median(signal.value for signal in signals)
-    return statistics.median(sum(p.value for p in signal.parts if p.name == part) for signal in signals)
+def _of(part: str, signal: Signal) -> float:
+    return sum(one.value for one in signal.parts if one.name == part) or _NO_TIME
+
+
+def _share(part: str, signals: Sequence[Signal]) -> float:
+    return statistics.median(_of(part, signal) / signal.value for signal in signals)
 
 
 def on_record(replay: Replay, rows: Sequence[Row]) -> Result:

@@ -184,7 +184,8 @@ def _line(replay: Replay, found: Kept | None) -> list[str]:
 
 
 def _section(replay: Replay, found: Kept | None) -> str:
-    lines = [f"## {replay.name}\n", f"{replay.pair}: {replay.what}\n", f"Read in: {replay.source}.\n"]
+    patched = f" Both sides import {code(replay.patch)}." if replay.patch else ""
+    lines = [f"## {replay.name}\n", f"{replay.pair}: {replay.what}.\n", f"Read in: {replay.source}.{patched}\n"]
     if found is None:
         lines.append(f"Not measured. Command: {code(replay.command)}\n")
         return "\n".join(lines)

@@ -93,7 +93,7 @@ def test_the_command_lists_without_running(capsys: pytest.CaptureFixture[str]) -
         "to",
         "1.11.0",
         "nano-cpu-b2-input,",
-        "8",
+        "10",
         "pairs",
     ]
 
