@@ -7,6 +7,7 @@
     nox -s traceml-2.14 -- --out FOLDER       TraceML's answer beside it, in the same folder
     nox -s ab-2.14 -- --base 1.11.1 --head .  two of them, their runs interleaved; more goes to rfdetr-perf ab
     nox -s ci -- STEP                         a step of .github/workflows
+    nox -s replay -- --select ci              the regressions that rfdetr really had: does the suite see them?
 
 Environments are kept, so that a second run installs nothing that is there already; changed pins still take
 effect. ``nox -R -s perf-2.14`` skips installing altogether and measures what is there, whatever --rfdetr says.
@@ -36,7 +37,10 @@ ROOT = Path(__file__).resolve().parent
 # The console script of nox does not look for modules beside the noxfile.
 sys.path.insert(0, str(ROOT))
 
+from perf.beside import holds, put_before  # noqa: E402
 from perf.matrix import DEFAULT_MINOR, DEFAULT_RFDETR, MATRIX, Pins, pins_for, rfdetr_requirement  # noqa: E402
+from perf.replay import from_arguments  # noqa: E402
+from perf.replay import releases as releases_of  # noqa: E402
 
 nox.needs_version = ">=2024.4.15"
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -138,6 +142,21 @@ def install(session: nox.Session, minor: str, rfdetr: str, *others: str, folder:
     # A checkout and a release can have the same version: an installer would then keep the one that is there.
     environment.pip("uninstall", "rfdetr")
     environment.pip("install", requirement, *pins.requirements, "-e", ".", *others)
+    return environment.python
+
+
+def install_beside(session: nox.Session, release: str) -> Path:
+    """Install one rfdetr release, and nothing else, in an environment that has the session's own behind it.
+
+    Returns:
+        Its interpreter: torch and all that rfdetr leans on are the session's, whatever the release.
+    """
+    environment = Environment(session, Path(f"{session.virtualenv.location}-{release}"))
+    environment.create()
+    if not holds(environment.location, release):
+        environment.pip("install", "--no-deps", f"rfdetr=={release}")
+    if environment.python.exists():  # not where nox only says what it would do
+        put_before(environment.location, Path(session.virtualenv.location))
     return environment.python
 
 
@@ -267,13 +286,26 @@ def releases(session: nox.Session) -> None:
 
 
 @nox.session(python=MATRIX[DEFAULT_MINOR].python)
+def replay(session: nox.Session) -> None:
+    """Measure regressions that rfdetr's releases really had: --select ci takes ten minutes; what follows -- goes on."""
+    try:
+        needed = releases_of(from_arguments(session.posargs))
+    except ValueError as error:
+        session.error(str(error))
+    install(session, DEFAULT_MINOR, DEFAULT_RFDETR)
+    pythons = [f"--python={release}={install_beside(session, release)}" for release in needed]
+    session.run("rfdetr-perf", "replay", *pythons, *session.posargs, env=variables(DEFAULT_MINOR))
+
+
+@nox.session(python=MATRIX[DEFAULT_MINOR].python)
 def lint(session: nox.Session) -> None:
-    """Check format, lint, types, workflows and the compile matrix; needs neither torch nor rfdetr."""
+    """Check format, lint, types, workflows and the documents that are made; needs neither torch nor rfdetr."""
     session.install("-e", ".", *GROUPS["lint"], *GROUPS["test"])
     session.run("ruff", "format", "--check")
     session.run("ruff", "check")
     session.run("mypy")
     session.run("rfdetr-perf", "matrix", "--check")
+    session.run("rfdetr-perf", "replay", "--check")
     # Of shell there is nothing to check: every run block is one command. Nothing is asked of the network.
     session.run("actionlint", "-shellcheck=", "-pyflakes=")
     session.run("zizmor", "--offline", "--no-progress", "--quiet", "--persona=pedantic", ".github")

@@ -129,7 +129,7 @@ def measure_pairs(experiment: Experiment, case: Case, wanted: int) -> None:
 def _train_pairs(experiment: Experiment, case: Case, wanted: int) -> None:
     """Train both sides with the same ``wanted`` seeds, unless they were; one that failed stays failed."""
     orders = [experiment.order(side, case, seed) for seed in range(wanted) for side in SIDES]
-    fresh = [order for order in orders if _earlier(order) is None]
+    fresh = [order for order in orders if ended(order) is None]
     experiment.tell(f"{case.id}: {wanted} seeds a side, {len(fresh)} of {len(orders)} trainings to go")
     done = run_together(fresh, experiment.at_once or at_once(case.lane), experiment.tell, experiment.timeout)
     for order, found in done.items():
@@ -148,7 +148,7 @@ def _measure_run(order: Order, tell: Callable[[str], None], timeout: float) -> b
     """
     side = order.folder.name
     what = f"{side}: {order.case.id} run {order.run}"
-    if (before := _earlier(order)) is not None:
+    if (before := ended(order)) is not None:
         if before.status != "finished":
             tell(f"{what} failed before: {error_line(before.error or '')}; a new session measures it again")
         return before.status == "finished"
@@ -160,7 +160,7 @@ def _measure_run(order: Order, tell: Callable[[str], None], timeout: float) -> b
     return True
 
 
-def _earlier(order: Order) -> Record | None:
+def ended(order: Order) -> Record | None:
     """Return the record of a run that has ended by itself; None for none, and for one that was interrupted."""
     record = left_record(order)
     if record is None:

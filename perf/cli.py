@@ -17,6 +17,7 @@ from perf.commands.investigate import INVESTIGATE, TRACEML
 from perf.commands.judge import JUDGE, REPORT
 from perf.commands.listing import CASES, MATRIX, SEEDS
 from perf.commands.refresh import REFRESH
+from perf.commands.replay import REPLAY
 from perf.commands.run import RUN
 from perf.commands.scaling import SCALING
 from perf.commands.trend import TREND
@@ -24,7 +25,7 @@ from perf.verdicts import EXIT_BAD_INPUT
 
 COMMANDS = (
     *(JUDGE, REPORT, COMPARE, AB, CALIBRATE, INVESTIGATE, TRACEML, REFRESH, SCALING, TREND, SEEDS, CI),
-    *(RUN, MATRIX, CASES),
+    *(RUN, MATRIX, CASES, REPLAY),
 )
 
 

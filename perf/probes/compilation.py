@@ -126,7 +126,7 @@ def _failed_frames(failed: int) -> Signal:
         if entry.fail_type is not None:
             where = entry.fail_user_frame_filename or entry.co_filename
             line = entry.fail_user_frame_lineno or entry.co_firstlineno
-            tally.add(f"{_function(entry)}: {entry.fail_type}: {_first_line(entry.fail_reason)}", _at(where, line))
+            tally.add(f"{_function(entry)}: {entry.fail_type}: {_raised(entry.fail_reason)}", _at(where, line))
     return _strict("frames_failed", "frames", failed, tally)
 
 
@@ -196,6 +196,12 @@ def _function(entry: Any) -> str:
 
 def _at(filename: str | None, line: int | None) -> str | None:
     return f"{short_path(filename)}:{line}" if filename else None
+
+
+def _raised(text: str | None) -> str:
+    """Return what was raised in one line; of what a backend raised, the line after the one that says so too."""
+    first, _, rest = (text or "").strip().partition("\n")
+    return _first_line(first) + (f" {_first_line(rest)}" if first.endswith("raised:") and rest.strip() else "")
 
 
 def _first_line(text: str | None) -> str:

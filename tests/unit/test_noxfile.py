@@ -14,7 +14,8 @@ pytest.importorskip("nox")
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("perf", "ab", "calibrate", "investigate", "traceml")
-NAMES = [*(f"{kind}-{minor}" for kind in KINDS for minor in MATRIX), "tests", "journeys", "releases", "lint", "ci"]
+OTHERS = ["tests", "journeys", "releases", "replay", "lint", "ci"]
+NAMES = [*(f"{kind}-{minor}" for kind in KINDS for minor in MATRIX), *OTHERS]
 
 
 def listed() -> dict[str, str]:

@@ -155,7 +155,7 @@ def test_a_frame_that_fails_is_counted_with_its_error_and_line() -> None:
     failed = signals()["frames_failed"]
     [part] = failed.parts
     assert (failed.kind, failed.value, part.value) == ("count-strict", 1, 1)
-    assert part.name == f"{HERE}:plain: BackendCompilerFailed: backend='refusing' raised:"
+    assert part.name == f"{HERE}:plain: BackendCompilerFailed: backend='refusing' raised: ValueError: refused"
     assert part.where[0] in (first_line(plain), first_line(plain, 1))
     assert signals()["recompiles"].value == 0
 

@@ -1,0 +1,146 @@
+"""Running replays: each release's cases in fresh processes, each (release, case) once for all replays that need it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from perf.ab import ended
+from perf.case import find_case
+from perf.compile_matrix import STORE, read_store
+from perf.launch import RunFailed, run_in_fresh_process
+from perf.record import Record, read_records
+from perf.replay import Replay, releases
+from perf.replay_outcome import NOT_RUN, Result, on_record, result
+from perf.run_order import Order
+from perf.session import lacking
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Work(NamedTuple):
+    """What a release measures: a case, with a patch file or without."""
+
+    case: str
+    patch: str
+
+    def folder(self, release: str) -> str:
+        """Return the name of the folder of its records in the session."""
+        return f"{release}+{Path(self.patch).stem}" if self.patch else release
+
+
+@dataclass(frozen=True)
+class Session:
+    """One session of replays: ``pythons`` are interpreters by the release that each has installed."""
+
+    name: str
+    folder: Path
+    pythons: Mapping[str, Path]
+    tell: Callable[[str], None]
+    timeout: float = 1800.0
+
+    def order(self, work: Work, release: str, run: int) -> Order:
+        """Return the order of one run."""
+        side = work.folder(release)
+        return Order(
+            case=find_case(work.case),
+            session=f"{self.name}/{side}",
+            run=run,
+            folder=self.folder / side,
+            patch=ROOT / work.patch if work.patch else None,
+            python=self.pythons[release],
+        )
+
+    def records(self, replay: Replay) -> dict[str, list[Record]]:
+        """Return what there is of both sides of ``replay``, by release."""
+        work, found = work_of(replay), {}
+        for side in replay.sides:
+            folder = self.folder / work.folder(side) / work.case
+            runs = read_records(folder) if any(folder.rglob("*.record.json")) else []
+            found[side] = [one for one in runs if one.run < replay.runs]
+        return found
+
+
+def work_of(replay: Replay) -> Work:
+    """Return what the sides of ``replay`` measure."""
+    return Work(replay.case, replay.patch)
+
+
+def check_pythons(replays: Sequence[Replay], pythons: Mapping[str, Path]) -> None:
+    """Check that every release that is needed has an interpreter.
+
+    Raises:
+        ValueError: one has none, or there is no such file; says which.
+    """
+    here = [one for one in replays if not lacks(one)]
+    if absent := [release for release in releases(here) if release not in pythons]:
+        msg = f"no interpreter for rfdetr {', '.join(absent)}: nox -s replay makes them, or give --python RELEASE=FILE"
+        raise ValueError(msg)
+    if gone := [f"{release}={path}" for release, path in pythons.items() if not path.is_file()]:
+        msg = f"--python {gone[0]}: no such file"
+        raise ValueError(msg)
+
+
+def lacks(replay: Replay) -> str:
+    """Return what ``replay`` needs and this machine lacks; empty if nothing."""
+    return "" if replay.recorded else lacking(find_case(replay.case))
+
+
+def replay_all(session: Session, replays: Sequence[Replay]) -> list[Result]:
+    """Measure what ``replays`` need, unless it was measured before, and return what became of each, in their order.
+
+    Raises:
+        ValueError: records of the session cannot be used; names the file.
+    """
+    here = [one for one in replays if not lacks(one) and not one.recorded]
+    for order in orders(session, here):
+        _measure(session, order)
+    return outcomes(session, replays)
+
+
+def orders(session: Session, replays: Sequence[Replay]) -> Iterator[Order]:
+    """Yield the orders of all runs: case by case, releases in turn, back and forth, so that drift cancels out."""
+    needed: dict[Work, dict[str, int]] = {}
+    for replay in replays:
+        runs = needed.setdefault(work_of(replay), {})
+        for side in replay.sides:
+            runs[side] = max(replay.runs, runs.get(side, 0))
+    for work, runs in needed.items():
+        for run in range(max(runs.values())):
+            sides = [side for side in runs if run < runs[side]]
+            yield from (session.order(work, side, run) for side in (sides if run % 2 == 0 else reversed(sides)))
+
+
+def _measure(session: Session, order: Order) -> None:
+    """Measure one run unless it was; that it fails may be what the replay is about."""
+    what = f"{order.folder.name}: {order.case.id} run {order.run}"
+    if ended(order) is not None:
+        session.tell(f"{what}: measured already")
+        return
+    started = time.monotonic()
+    try:
+        run_in_fresh_process(order, lambda line: session.tell(f"{order.folder.name}: {line}"), session.timeout)
+    except RunFailed as failure:
+        session.tell(f"{what} failed: {str(failure).partition(chr(10))[0]}")
+    session.tell(f"{what}: {time.monotonic() - started:.0f} s")
+
+
+def outcomes(session: Session, replays: Sequence[Replay]) -> list[Result]:
+    """Return what became of each of ``replays``, by the session's records and the store; measures nothing.
+
+    Raises:
+        ValueError: as :func:`replay_all`.
+    """
+    rows = read_store(STORE) if any(one.recorded for one in replays) else []
+    found = []
+    for replay in replays:
+        if replay.recorded:
+            found.append(on_record(replay, rows))
+        elif why := lacks(replay):
+            found.append(Result(replay.name, NOT_RUN, (why,)))
+        else:
+            found.append(result(replay, session.records(replay)))
+    return found

@@ -1,0 +1,119 @@
+"""Replays as text, and the document made from its store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perf.cli import main
+from perf.commands.replay import DOCUMENT, STORE
+from perf.replay import chosen
+from perf.replay_outcome import Result
+from perf.report.replay import Kept, read_kept, regenerate, text
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME = "graph-breaks"
+CAUGHT = Kept(name=NAME, outcome="caught", said=["graph_breaks: regressed; 0 -> 6"], spent={"1.11.0 a": 60.0})
+
+
+def test_the_committed_document_is_what_its_store_gives() -> None:
+    assert regenerate(ROOT / STORE, ROOT / DOCUMENT, check=True) == (0, "")
+
+
+def test_no_committed_result_is_missing_or_other_than_it_must_be() -> None:
+    found = {one.name: one.outcome for one in read_kept(ROOT / STORE)}
+
+    assert set(found) >= {one.name for one in chosen("cpu")}
+    assert set(found.values()) <= {"caught", "on record"}
+
+
+def test_results_are_kept_and_replaced_by_name_and_shown(tmp_path: Path) -> None:
+    store, document = tmp_path / "replay.jsonl", tmp_path / "replay.md"
+    regenerate(store, document, [CAUGHT, Kept(name="no such replay", outcome="caught")])
+    regenerate(store, document, [Kept(name="gate-closed", outcome="other", wrong=["frames: pass"])])
+
+    assert [one.name for one in read_kept(store)] == ["gate-closed", NAME]
+    shown = document.read_text(encoding="utf-8")
+    assert "- `graph_breaks: regressed; 0 -> 6`" in shown
+    assert "- not as it must be: `frames: pass`" in shown
+    assert f"| {NAME} | 1.10.1 to 1.11.0 | `nano-cpu-b2-compile-eager` |" in shown
+    # What has not been run is never shown as caught.
+    assert shown.count("| caught |") == 1
+    assert "| not measured yet |" in shown
+    assert "| not run here |" in shown
+
+
+def test_a_run_that_several_replays_share_is_counted_once(tmp_path: Path) -> None:
+    store, document = tmp_path / "replay.jsonl", tmp_path / "replay.md"
+    other = Kept(name="validation-recompiles", outcome="caught", spent={"1.11.0 a": 60.0, "1.10.1 a": 30.0})
+    timed = Kept(
+        name="bmp-decode", outcome="caught", spent={"1.11.0 a": 90.0}, cpu="EPYC x2", torch="2.14.1", python="3"
+    )
+    regenerate(store, document, [CAUGHT, other, timed])
+
+    shown = document.read_text(encoding="utf-8")
+    assert "Measured on EPYC x2, torch 2.14.1, Python 3. The runs of `--select ci` took 1.5 minutes there." in shown
+    assert "The runs of `--select cpu` took 2.0 minutes there." in shown
+
+
+def test_a_document_that_differs_from_its_store_is_told(tmp_path: Path) -> None:
+    store, document = tmp_path / "replay.jsonl", tmp_path / "replay.md"
+    regenerate(store, document, [CAUGHT])
+    assert regenerate(store, document, check=True) == (0, "")
+
+    document.write_text("by hand", encoding="utf-8")
+    code, said = regenerate(store, document, check=True)
+    assert (code, said.partition(":")[0]) == (1, str(document))
+
+
+def test_a_store_that_cannot_be_read_names_the_line(tmp_path: Path) -> None:
+    store = tmp_path / "replay.jsonl"
+    store.write_text('{"name": "graph-breaks", "outcome": "fine"}\n', encoding="utf-8")
+
+    with pytest.raises(ValueError, match=r"replay\.jsonl:1: outcome: "):
+        read_kept(store)
+
+
+def test_a_session_ends_with_each_outcome_and_their_counts() -> None:
+    replays = chosen("all", [NAME, "gate-closed"])
+    results = [Result("gate-closed", "not caught", wrong=("frames: pass, must be not-compiled",))]
+    shown = text(replays, [*results, Result(NAME, "caught", ("graph_breaks: regressed; 0 -> 6",))]).splitlines()
+
+    assert shown[0].split() == ["not", "caught", "gate-closed", "1.10.0", "alone,", replays[0].case]
+    assert shown[1].strip() == "! frames: pass, must be not-compiled"
+    assert shown[-1] == "2 replays: 1 caught, 1 not caught"
+
+
+def test_the_command_lists_without_running(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "--list", "-k", "bmp-decode"]) == 0
+    assert capsys.readouterr().out.split() == [
+        "bmp-decode",
+        "1.10.1",
+        "to",
+        "1.11.0",
+        "nano-cpu-b2-input,",
+        "10",
+        "pairs",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-k", "nonsense"), "no replay is of selection all and -k nonsense"),
+        (("--again", "gone"), "gone: no such session of replays"),
+        (("-k", "gate-closed"), "no interpreter for rfdetr 1.10.0"),
+    ],
+)
+def test_bad_input_is_one_line(
+    words: tuple[str, ...], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", "--records", str(tmp_path), *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_interpreter_is_given_with_its_release(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["replay", "--python", "bin/python"])
+    assert "is not RELEASE=FILE, such as 1.10.1=env/bin/python" in capsys.readouterr().err
