@@ -18,9 +18,13 @@ from perf.commands.listing import CASES, MATRIX, SEEDS
 from perf.commands.refresh import REFRESH
 from perf.commands.run import RUN
 from perf.commands.scaling import SCALING
+from perf.commands.scoreboard import SCOREBOARD
 from perf.verdicts import EXIT_BAD_INPUT
 
-COMMANDS = (JUDGE, REPORT, COMPARE, AB, CALIBRATE, INVESTIGATE, TRACEML, REFRESH, SCALING, SEEDS, RUN, MATRIX, CASES)
+COMMANDS = (
+    *(JUDGE, REPORT, COMPARE, AB, CALIBRATE, INVESTIGATE, TRACEML, REFRESH, SCALING, SEEDS, RUN, MATRIX, SCOREBOARD),
+    CASES,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

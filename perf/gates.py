@@ -41,6 +41,11 @@ DECIMALS = range(2, 7)
 FRAMES, FRAMES_FAILED, MODEL_FRAMES = "frames", "frames_failed", "model_frames"
 PROOF = (FRAMES, FRAMES_FAILED, MODEL_FRAMES)
 EVAL_FRAMES_FAILED = "eval_frames_failed"
+# Younger than many stored baselines, whose next refresh takes them in; until then they are shown.
+GROWTH, HELD, LOSS, GROUPS = "memory_growth", "step_memory", "first_loss", "optimizer_groups"
+WORKERS, FORWARDS, AVERAGINGS = "loader_workers", "validation_forwards", "ema_updates"
+INPUT_CALLS = ("input_python_calls", "input_c_calls")
+YOUNG = frozenset({GROWTH, HELD, LOSS, GROUPS, WORKERS, FORWARDS, AVERAGINGS, *INPUT_CALLS})
 
 
 class Outcome(NamedTuple):
