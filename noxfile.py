@@ -5,6 +5,7 @@
     nox -s perf-2.14 -- -k nano --maxfail=1   whatever else follows -- goes to pytest
     nox -s investigate-2.14 -- --out FOLDER   where the time of a training goes, as a report
     nox -s traceml-2.14 -- --out FOLDER       TraceML's answer beside it, in the same folder
+    nox -s scoreboard                         which injected faults are caught: docs/scoreboard.md
     nox -s ab-2.14 -- --base 1.11.1 --head .  two of them, their runs interleaved; more goes to rfdetr-perf ab
 
 Environments are kept, so that a second run installs nothing that is there already; changed pins still take
@@ -274,10 +275,24 @@ def releases(session: nox.Session) -> None:
 
 
 @nox.session(python=MATRIX[DEFAULT_MINOR].python)
+def scoreboard(session: nox.Session) -> None:
+    """Inject faults into rfdetr and see which are caught; -- --select NAME for one, --traceml to ask TraceML too."""
+    told = [word for word in session.posargs if word != "--traceml"]
+    if len(told) < len(session.posargs):
+        # In an environment of its own: what it brings along must not be in that which measures.
+        beside = Path(f"{session.virtualenv.location}-traceml")
+        python = install(session, DEFAULT_MINOR, DEFAULT_RFDETR, TRACEML, folder=beside)
+        told += ["--traceml-python", str(python)]
+    install(session, DEFAULT_MINOR, DEFAULT_RFDETR)
+    session.run("rfdetr-perf", "scoreboard", *told, env=variables(DEFAULT_MINOR))
+
+
+@nox.session(python=MATRIX[DEFAULT_MINOR].python)
 def lint(session: nox.Session) -> None:
-    """Check format, lint, types and the compile matrix; needs neither torch nor rfdetr."""
+    """Check format, lint, types, the compile matrix and the scoreboard; needs neither torch nor rfdetr."""
     session.install("-e", ".", *GROUPS["lint"], *GROUPS["test"])
     session.run("ruff", "format", "--check")
     session.run("ruff", "check")
     session.run("mypy")
     session.run("rfdetr-perf", "matrix", "--check")
+    session.run("rfdetr-perf", "scoreboard", "--check")

@@ -113,17 +113,17 @@ FAULTS: tuple[Fault, ...] = (
 
 
 def line_of(fault: Fault, root: Path = Path()) -> str:
-    """Return ``file:line`` of the faulty line in the patch; empty where no line is asked for.
+    """Return ``file:line`` of the faulty line in the patch, the first of several; empty where none is asked for.
 
     Raises:
-        ValueError: no line of the patch holds that code, or more than one does.
+        ValueError: no line of the patch holds that code.
     """
     if not fault.line:
         return ""
     lines = (root / fault.patch).read_text(encoding="utf-8").splitlines(keepends=True)
     numbers = [number for number, line in enumerate(lines, 1) if fault.line in line]
-    if len(numbers) != 1:
-        msg = f"{fault.patch}: {len(numbers)} lines hold {fault.line!r}; name one"
+    if not numbers:
+        msg = f"{fault.patch}: no line holds {fault.line!r}"
         raise ValueError(msg)
     return f"{fault.patch}:{numbers[0]}"
 

@@ -5,13 +5,11 @@ from typing import Any
 import torch
 from rfdetr.models.lwdetr import LWDETR
 
-TIMES = 1
 _forward = LWDETR.forward
 
 
 def forward(self: LWDETR, *args: Any, **kwargs: Any) -> Any:
-    for _ in range(TIMES):
-        torch._dynamo.graph_break()
+    torch._dynamo.graph_break()
     return _forward(self, *args, **kwargs)
 
 

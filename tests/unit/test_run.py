@@ -18,9 +18,9 @@ from perf.run_order import MINOR_VARIABLE, Order
 pytestmark = pytest.mark.filterwarnings("default")
 PLAN = Plan(warmup=1, timed=2, profiled=1)
 SIGNALS = [
-    *["first_step", "step_time", "peak_rss", "aten_ops"],
+    *["first_step", "optimizer_groups", "step_time", "peak_rss", "aten_ops"],
     *["frames", "model_frames", "frames_failed", "graphs", "graph_breaks", "recompiles"],
-    *["python_calls", "c_calls"],
+    *["python_calls", "c_calls", "memory_growth", "step_memory"],
 ]
 
 
@@ -63,7 +63,7 @@ def test_a_run_measures_with_every_probe_and_writes_after_each(
     assert record.finished > record.started
     assert [signal.name for signal in record.signals] == SIGNALS
     assert [found.status for found in written] == ["running"] * (len(written) - 1) + ["finished"]
-    assert [len(found.signals) for found in written] == [0, 1, 2, 3, 4, 10, 12, 12]
+    assert [len(found.signals) for found in written] == [0, 1, 2, 3, 4, 5, 11, 13, 15, 15]
     counts = [signal for signal in record.signals if signal.kind == "count-volume"]
     assert all(sum(part.value for part in signal.parts) == signal.value > 1000 for signal in counts)
     told = order.progress_path.read_text().splitlines()
