@@ -81,7 +81,8 @@ _WALL = 10
 FAULTS: tuple[Fault, ...] = (
     *_both("graph_break", CAPTURED, ("graph_breaks",), "graph_break()"),
     *_both("recompile", CAPTURED, ("recompiles",), "def double"),
-    *_both("fall_back", CAPTURED, ("frames_failed", "model_frames", "frames")),
+    Fault("fall_back", "small", CAPTURED, ("frames_failed",), "def double"),
+    Fault("fall_back", "blatant", CAPTURED, ("frames_failed", "model_frames", "frames")),
     *_both("host_sync", EAGER, ("aten_ops",), ".item()", "listed"),
     *_both("aten_op", EAGER, ("aten_ops",), "torch.neg", "listed"),
     *_both("python_work", EAGER, ("python_calls",), "work(number)\n", "listed"),

@@ -150,7 +150,10 @@ class InputProbe:
             if not any(part in item.parts for item in reading.items):
                 self.notes.append(f"{part} was not seen: rfdetr {version()} does it elsewhere, its time is in other")
         signal = getitem_signal(GETITEM, reading.items)
-        return [signal, *shares(signal), *sample_calls(samples)]
+        signals = [signal, *shares(signal)]
+        with self._noting("calls"):
+            signals += sample_calls(samples)
+        return signals
 
     def _note_errors(self, name: str, reading: Reading) -> None:
         if reading.errors:

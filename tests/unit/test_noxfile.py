@@ -14,7 +14,7 @@ pytest.importorskip("nox")
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("perf", "ab", "calibrate", "investigate", "traceml")
-NAMES = [*(f"{kind}-{minor}" for kind in KINDS for minor in MATRIX), "tests", "releases", "lint"]
+NAMES = [*(f"{kind}-{minor}" for kind in KINDS for minor in MATRIX), "tests", "releases", "scoreboard", "lint"]
 
 
 def listed() -> dict[str, str]:
