@@ -5,6 +5,7 @@ What was measured already with the same patch is not measured again, so that an 
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from perf.faults import Fault
 from perf.judge import GATED, Options, judge
 from perf.launch import RunFailed, has_finished, left_record, run_in_fresh_process
 from perf.others import Opinion, benchmark_opinion, traceml_opinion
-from perf.record import Record
+from perf.record import Record, read_records
 from perf.run_order import Order
 from perf.scoreboard import FAILING, Row, Unfaulted, commit_of, digest, row_of
 from perf.traceml_run import run_traceml
@@ -73,9 +74,21 @@ def measure_fault(bench: Bench, fault: Fault) -> Row:
     how = {"counts": _by_counts, "interleaved": _interleaved, "seeds": _by_seeds}[fault.judging]
     base, head, judged = how(bench, fault)
     [case] = [one for one in judged.cases if one.case_id == fault.case_id]
-    benchmark = benchmark_opinion(base[0], head[0]) if base else None
+    benchmark = benchmark_opinion(_nearest(bench, fault, base, head[0]), head[0]) if base else None
     traceml = _ask_traceml(bench, fault) if bench.traceml else None
     return row_of(fault, case, head[0], max(1, len(head)), benchmark, traceml)
+
+
+def _nearest(bench: Bench, fault: Fault, base: Sequence[Record], head: Record) -> Record:
+    """Return the unfaulted run that was measured closest in time: time is what pytest-benchmark compares.
+
+    Of interleaved runs that is the pair's own.
+    """
+    if fault.judging != "counts":
+        return base[0]
+    folder = bench.folder / UNFAULTED / fault.case_id
+    there = [record for record in read_records(folder) if record.status == "finished"]
+    return min(there or base, key=lambda record: abs(record.started - head.started))
 
 
 Sides = tuple[Sequence[Record], Sequence[Record], Judgement]
@@ -152,7 +165,9 @@ def measure_unfaulted(bench: Bench, case_id: str, sessions: int) -> list[Unfault
     first, others = records[0], records[1:]
     judged = [judge([record], BASELINES).cases[0] for record in records[:sessions]]
     twins = [compare([first], [record], Options()).cases[0] for record in others]
-    benchmark = [found for record in others if (found := benchmark_opinion(first, record))]
+    # Against the run before, which is what pytest-benchmark takes by itself.
+    pairs = itertools.pairwise(records)
+    benchmark = [found for before, record in pairs if (found := benchmark_opinion(before, record))]
     rows = [_unfaulted(records, "first run", twins, benchmark)]
     if not any(verdict.verdict == "no-baseline" for verdict in judged):
         rows.append(_unfaulted(records, "baseline", judged, []))

@@ -39,11 +39,12 @@ side, *interleaved* runs as `ab` has them, or a training (*seeds*) against the f
 - *caught*: a signal that has to tell of it failed (`regressed`, `improved`, `failed` or `not-compiled`), so that the
   session does not pass. *listed*: it passes, and the report shows the change, since a volume count may drift by 1 %.
 - *line*: whether the report names the faulty line of the patch; `-` where there is none to name.
-- pytest-benchmark: what `--benchmark-compare-fail=mean:5%` makes of the samples of the first run of each side, by
-  pytest-benchmark's own code. TraceML: what its `compare` gives for step time in an eager fit with the same fault, held
-  to 5 %; `-` where it was not asked, or cannot be (a compiled case, the input by itself, a GPU signal on a CPU). In
-  brackets the change that they saw. Where a fault costs no time they say nothing of it, whatever they say: the table of
-  false alarms tells how often they fail rfdetr as it is.
+- pytest-benchmark: what `--benchmark-compare-fail=mean:5%` makes of one run's samples, by pytest-benchmark's own code,
+  against those of the unfaulted run that was measured closest in time; of unfaulted runs, against the run before.
+- TraceML: what its `compare` gives for step time in an eager fit with the same fault, held to 5 %; `-` where it was not
+  asked, or cannot be (a compiled case, the input by itself, a GPU signal on a CPU).
+- In brackets the change that these two saw. Where a fault costs no time they say nothing of it, whatever they say: the
+  table of false alarms tells how often they fail rfdetr as it is.
 """
 
 

@@ -146,5 +146,16 @@ def test_unfaulted_sessions_are_counted_and_so_are_false_alarms(machine: Machine
 
     twins = next(row for row in rows if row.against == "first run")
     assert (twins.sessions, twins.alarms, twins.listed) == (4, 1, 1)
-    assert (twins.benchmark_sessions, twins.benchmark_alarms) == (4, 1)
+    assert (twins.benchmark_sessions, twins.benchmark_alarms) == (4, 1)  # 1001 to 1100; back to 1000 is no alarm
     assert find_case(twins.case_id).id == "nano-cpu-b2"
+
+
+def test_pytest_benchmark_gets_the_unfaulted_run_that_is_closest_in_time(machine: Machine, bench: Bench) -> None:
+    measure_unfaulted(bench, "nano-cpu-b2", 2)
+    machine.counted = lambda order: 1400
+    bench.record("unfaulted", find_case("nano-cpu-b2"), 3)
+    row = measure_fault(bench, OPS)
+
+    assert row.verdict == "regressed"  # against the first run
+    assert row.benchmark is not None
+    assert row.benchmark.percent == 0  # against the last
