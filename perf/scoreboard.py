@@ -165,7 +165,7 @@ def _change(row: SignalVerdict) -> str:
     if row.change is None or row.baseline is None:
         return row.message.partition("\n")[0][:120]
     share = f" ({100 * row.change / row.baseline:+.3g} %)" if row.baseline else ""
-    return f"{row.change:+.6g}{f' {row.unit}' if row.unit else ''}{share}"
+    return f"{row.change:+.10g}{f' {row.unit}' if row.unit else ''}{share}"
 
 
 def is_caught(row: Row, fault: Fault) -> bool:

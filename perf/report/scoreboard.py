@@ -60,7 +60,8 @@ def document(rows: Sequence[Row | Unfaulted]) -> str:
 def _line(fault: Fault, row: Row | None) -> list[str]:
     name = f"{fault.kind.replace('_', ' ')}, {fault.size}"
     if row is None:
-        return [name, code(fault.case_id), "not run here", code(fault.command), f"{fault.runs}", "", "", "", ""]
+        here = "not run here: needs a GPU" if fault.lane == "gpu" else "not run yet"
+        return [name, code(fault.case_id), here, code(fault.command), f"{fault.runs}", "", "", "", ""]
     told = line_told(row, fault)
     return [
         name,

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from test_scoreboard import BLATANT, SMALL, an_unfaulted, measured
 
+from perf.report.markdown import code
 from perf.report.scoreboard import add, check, document, regenerate, result
 
 
@@ -15,7 +16,9 @@ def test_a_fault_that_was_measured_has_its_result_and_one_that_was_not_its_comma
     )
     assert "| aten op, blatant | `nano-cpu-b2` | caught | `aten_ops` regressed: " in told
     assert "| silent (+1.2 %) | - |" in told
-    assert "| kernel, small | `nano-b4` | not run here | `nox -s scoreboard -- --select kernel_small.nano-b4` |" in told
+    asked = code("nox -s scoreboard -- --select kernel_small.nano-b4")
+    assert f"| kernel, small | `nano-b4` | not run here: needs a GPU | {asked} |" in told
+    assert "| ema, small | `nano-cpu-b2-fit` | not run yet | `nox " in told
     assert "| blatant | 1 | 1 | 0 | 0 of 1 |" in told
     assert "- `tests/faults/ema_blatant.py`: The averaged weights are never updated.\n" in told.replace("``", "`")
 
