@@ -74,7 +74,7 @@ def traceml_opinion(python: Path, base: Path, head: Path, out: Path) -> Opinion:
         *limit,
     ]
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=out.parent)
-    written = out.with_suffix(".json")
+    written = out.with_name(f"{out.name}.json")
     if not written.is_file():
         msg = f"TraceML's compare left no {written}: {(done.stderr or done.stdout).strip()[-300:]}"
         raise ValueError(msg)

@@ -164,6 +164,9 @@ def seen(row: SignalVerdict) -> Seen:
 def _change(row: SignalVerdict) -> str:
     if row.change is None or row.baseline is None:
         return row.message.partition("\n")[0][:120]
+    if not row.change and row.parts:  # the total is the same, and its parts were replaced
+        moved = [f"{part.name} {part.old:g} -> {part.new:g}" for part in row.parts[:2]]
+        return "; ".join(moved) + (f"; and {len(row.parts) - 2} more" if len(row.parts) > 2 else "")
     share = f" ({100 * row.change / row.baseline:+.3g} %)" if row.baseline else ""
     return f"{row.change:+.10g}{f' {row.unit}' if row.unit else ''}{share}"
 

@@ -53,7 +53,7 @@ def test_traceml_is_taken_at_its_own_figure_and_threshold(tmp_path: Path, percen
     )
     script.chmod(0o755)
 
-    opinion = traceml_opinion(script, tmp_path / "a", tmp_path / "b", tmp_path / "out")
+    opinion = traceml_opinion(script, tmp_path / "a", tmp_path / "b", tmp_path / "a.compare")
 
     assert (opinion.said, opinion.percent) == (said, percent)
 

@@ -163,3 +163,13 @@ def test_every_blatant_fault_of_the_cpu_lane_that_counts_can_tell_was_measured()
     wanted = [f.id for f in FAULTS if f.lane == "cpu" and f.judging == "counts"]
 
     assert [fault_id for fault_id in wanted if fault_id not in there] == []
+
+
+def test_parts_that_were_replaced_are_told_where_the_total_is_the_same() -> None:
+    rate = next(fault for fault in FAULTS if fault.id == "learning_rate_blatant.nano-cpu-b2")
+    groups = [a_signal("optimizer_groups", 2, parts=[Part(name=f"lr {lr}", value=2)]) for lr in ("0.0001", "1e-05")]
+    base, head = (a_record([signal]) for signal in groups)
+    [case] = compare([base], [head], Options()).cases
+
+    [told] = row_of(rate, case, head, 1, None).seen
+    assert (told.verdict, told.change) == ("regressed", "lr 0.0001 2 -> 0; lr 1e-05 0 -> 2")
