@@ -97,7 +97,7 @@ FAULTS: tuple[Fault, ...] = (
     *_both("ema", FIT, ("ema_updates",)),
     Fault("host_time", "small", EAGER, ("step_time",), "", "interleaved", "unseen", _WALL),
     Fault("host_time", "blatant", EAGER, ("step_time",), "", "interleaved", "fails", _WALL),
-    *_both("decode", INPUT, ("input_c_calls", "input_python_calls"), "image.load()"),
+    *_both("decode", INPUT, ("input_c_calls", "input_python_calls"), "image, _ = _decode"),
     Fault("mirrored_boxes", "blatant", TRAINING, ("map",), "", "seeds"),
     Fault("learning_rate", "blatant", TRAINING, ("map", "final_loss"), "", "seeds"),
     Fault("loss_term", "blatant", TRAINING, ("map", "map_to_ap50", "final_loss"), "", "seeds"),
