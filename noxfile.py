@@ -5,6 +5,7 @@
     nox -s perf-2.14 -- -k nano --maxfail=1   whatever else follows -- goes to pytest
     nox -s investigate-2.14 -- --out FOLDER   where the time of a training goes, as a report
     nox -s traceml-2.14 -- --out FOLDER       TraceML's answer beside it, in the same folder
+    nox -s scoreboard                         which injected faults are caught: docs/scoreboard.md
     nox -s ab-2.14 -- --base 1.11.1 --head .  two of them, their runs interleaved; more goes to rfdetr-perf ab
     nox -s ci -- STEP                         a step of .github/workflows
     nox -s replay -- --select ci              the regressions that rfdetr really had: does the suite see them?
@@ -298,6 +299,19 @@ def replay(session: nox.Session) -> None:
 
 
 @nox.session(python=MATRIX[DEFAULT_MINOR].python)
+def scoreboard(session: nox.Session) -> None:
+    """Inject faults into rfdetr and see which are caught; -- --select NAME for one, --traceml to ask TraceML too."""
+    told = [word for word in session.posargs if word != "--traceml"]
+    if len(told) < len(session.posargs):
+        # In an environment of its own: what it brings along must not be in that which measures.
+        beside = Path(f"{session.virtualenv.location}-traceml")
+        python = install(session, DEFAULT_MINOR, DEFAULT_RFDETR, TRACEML, folder=beside)
+        told += ["--traceml-python", str(python)]
+    install(session, DEFAULT_MINOR, DEFAULT_RFDETR)
+    session.run("rfdetr-perf", "scoreboard", *told, env=variables(DEFAULT_MINOR))
+
+
+@nox.session(python=MATRIX[DEFAULT_MINOR].python)
 def lint(session: nox.Session) -> None:
     """Check format, lint, types, workflows and the documents that are made; needs neither torch nor rfdetr."""
     session.install("-e", ".", *GROUPS["lint"], *GROUPS["test"])
@@ -306,6 +320,7 @@ def lint(session: nox.Session) -> None:
     session.run("mypy")
     session.run("rfdetr-perf", "matrix", "--check")
     session.run("rfdetr-perf", "replay", "--check")
+    session.run("rfdetr-perf", "scoreboard", "--check")
     # Of shell there is nothing to check: every run block is one command. Nothing is asked of the network.
     session.run("actionlint", "-shellcheck=", "-pyflakes=")
     session.run("zizmor", "--offline", "--no-progress", "--quiet", "--persona=pedantic", ".github")

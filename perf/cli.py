@@ -20,12 +20,13 @@ from perf.commands.refresh import REFRESH
 from perf.commands.replay import REPLAY
 from perf.commands.run import RUN
 from perf.commands.scaling import SCALING
+from perf.commands.scoreboard import SCOREBOARD
 from perf.commands.trend import TREND
 from perf.verdicts import EXIT_BAD_INPUT
 
 COMMANDS = (
     *(JUDGE, REPORT, COMPARE, AB, CALIBRATE, INVESTIGATE, TRACEML, REFRESH, SCALING, TREND, SEEDS, CI),
-    *(RUN, MATRIX, CASES, REPLAY),
+    *(RUN, MATRIX, CASES, REPLAY, SCOREBOARD),
 )
 
 

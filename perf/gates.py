@@ -20,6 +20,9 @@ from perf.verdicts import PartChange, Verdict
 
 # A refactor that adds three ops of 3419 must not stop a pull request; 1 % of them is 34.
 VOLUME_TOLERANCE = 0.01
+# By signal, where that does not fit: seed, weights and batch of the first loss are the same in every run, and boxes
+# mirrored in one image of two move it by 0.27 % (tests/faults/mirrored_boxes_small.py).
+VOLUME_TOLERANCES = {"first_loss": 0.002}
 # Machines of one kind differ by 0.5 % in GPU busy, so a stored baseline cannot see less than this.
 DEVICE_FLOOR = 0.01
 # Runs that scatter so much would let a real regression through: then nothing is proven.
@@ -41,6 +44,11 @@ DECIMALS = range(2, 7)
 FRAMES, FRAMES_FAILED, MODEL_FRAMES = "frames", "frames_failed", "model_frames"
 PROOF = (FRAMES, FRAMES_FAILED, MODEL_FRAMES)
 EVAL_FRAMES_FAILED = "eval_frames_failed"
+# Younger than many stored baselines, whose next refresh takes them in; until then they are shown.
+GROWTH, HELD, LOSS, GROUPS = "memory_growth", "step_memory", "first_loss", "optimizer_groups"
+WORKERS, FORWARDS, AVERAGINGS = "loader_workers", "validation_forwards", "ema_updates"
+INPUT_CALLS = ("input_python_calls", "input_c_calls")
+YOUNG = frozenset({GROWTH, HELD, LOSS, GROUPS, WORKERS, FORWARDS, AVERAGINGS, *INPUT_CALLS})
 
 
 class Outcome(NamedTuple):
@@ -119,7 +127,7 @@ def strict_gate(base: BaselineSignal, now: Sequence[Signal]) -> Outcome:
 
 
 def volume_gate(base: BaselineSignal, now: Sequence[Signal]) -> Outcome:
-    """Judge a volume count: every change is listed, and beyond ``VOLUME_TOLERANCE`` of the total it is gated.
+    """Judge a volume count: every change is listed, and beyond its tolerance, ``VOLUME_TOLERANCE``, it is gated.
 
     A value within the range of the baseline's own runs is no change.
     """
@@ -131,8 +139,11 @@ def volume_gate(base: BaselineSignal, now: Sequence[Signal]) -> Outcome:
     worse = _worsening(base, value.value)
     if value.value == base.value and not parts:
         return Outcome("pass")
-    message = _with_parts(_moved(base, value.value), parts)
-    return Outcome(_beyond(worse, VOLUME_TOLERANCE), message, parts, listed=abs(worse) <= VOLUME_TOLERANCE)
+    message, tolerance = (
+        _with_parts(_moved(base, value.value), parts),
+        VOLUME_TOLERANCES.get(base.name, VOLUME_TOLERANCE),
+    )
+    return Outcome(_beyond(worse, tolerance), message, parts, listed=abs(worse) <= tolerance)
 
 
 def device_gate(base: BaselineSignal, now: Sequence[Signal], error: float = DEVICE_ERROR) -> Outcome:

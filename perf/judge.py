@@ -13,7 +13,18 @@ from perf import ranked
 from perf.baselines import FOLDER, STORED, Baseline, BaselineSignal, find_baseline
 from perf.environment import Environment
 from perf.errors import error_line
-from perf.gates import DEVICE_ERROR, FRAMES_FAILED, GATES, Gate, Outcome, compile_gate, device_gate, plain
+from perf.gates import (
+    DEVICE_ERROR,
+    FRAMES_FAILED,
+    GATES,
+    INPUT_CALLS,
+    YOUNG,
+    Gate,
+    Outcome,
+    compile_gate,
+    device_gate,
+    plain,
+)
 from perf.matrix import MATRIX, KnownFailure, known_failure, matcher, pins_for
 from perf.pool import by_case, by_signal, common_environment, host, made_with, pooled
 from perf.quality_gates import collapse_gate, margin_gate
@@ -40,7 +51,7 @@ MISMATCHES = "parity_mismatches"
 _GATES: dict[Kind, Gate] = {**GATES, "quality": collapse_gate}
 GATED: frozenset[Kind] = frozenset(_GATES)
 # The only counts that move with Python's own minor.
-PYTHON_SIGNALS = frozenset({"python_calls", "c_calls"})
+PYTHON_SIGNALS = frozenset({"python_calls", "c_calls", *INPUT_CALLS})
 
 
 class Options(NamedTuple):
@@ -224,6 +235,8 @@ class _Bench(NamedTuple):
             absent = [str(record.run) for record in self.records if record.signal(now.name) is None]
             return Outcome("failed", f"absent from {len(absent)} of {len(self.records)} runs: run {', '.join(absent)}")
         environment = self.records[0].environment
+        if self.baseline and base is None and now.name in YOUNG:
+            return Outcome(None, "not gated: the baseline is older than this signal, and its next refresh takes it in")
         if self.baseline is None or base is None:
             what = "signal" if self.baseline else "case"
             place = f"{environment.device}, torch {environment.torch_minor}"

@@ -122,6 +122,38 @@ def run_fit(built: Built, data: DataSet, callbacks: Iterable[Any]) -> None:
             raise KeyboardInterrupt from end
 
 
+def loader_workers(trainer: Any) -> int:
+    """Return how many processes read for the training loader that is in use; 0 where there is none of torch's."""
+    return int(getattr(trainer.train_dataloader, "num_workers", 0))
+
+
+def averagings(trainer: Any) -> int:
+    """Return how often the weights were averaged so far; 0 without EMA."""
+    return sum(int(average.n_averaged) for average in _averages(trainer))
+
+
+def _averages(trainer: Any) -> list[Any]:
+    found = (getattr(callback, "_average_model", None) for callback in trainer.callbacks)
+    return [average for average in found if average is not None]
+
+
+@contextlib.contextmanager
+def forwards_counted(built: Built, calls: list[str]) -> Iterator[None]:
+    """Add to ``calls`` which model runs in evaluation mode, ``trained`` or ``averaged``, each time that one does."""
+    named = [("trained", built.module.model)]
+    named += [("averaged", average.module.model) for average in _averages(built.trainer)]
+
+    def noting(name: str) -> Callable[..., None]:
+        return lambda model, _: None if model.training else calls.append(name)
+
+    handles = [model.register_forward_pre_hook(noting(name)) for name, model in named]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
 # What the module has for CUDA graphs without Inductor, from the release that has them on.
 GRAPH_RUNNER = "_cuda_graph_runner"
 

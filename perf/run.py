@@ -28,7 +28,9 @@ from perf.probes.convergence import signals as convergence_signals
 from perf.probes.distributed import Graphs, communication, gather, watching_graphs
 from perf.probes.epoch import run_epoch
 from perf.probes.fit import FIT_PLANS, Fit
+from perf.probes.growth import step_memory
 from perf.probes.input_pipeline import PHOTOS, InputProbe
+from perf.probes.learning import first_loss, loss_watched, optimizer_groups
 from perf.probes.memory import peak_memory
 from perf.probes.parity import ADAPTATION, FULL_FLOAT32, parity
 from perf.probes.parts import Tally
@@ -126,7 +128,7 @@ class Run:
         _check_torch(self.record.environment.torch_minor)
         with tempfile.TemporaryDirectory() as scratch, steered(case) as adaptations, self._watching():
             if self.order.patch:
-                _import_patch(self.order.patch)
+                import_patch(self.order.patch)
                 adaptations.append(f"patched by {self.order.patch.name}")
             compilation.reset()
             if case.takes_data:
@@ -254,7 +256,9 @@ class Run:
         self.evidence.take("validation")
 
     def _probe(self, stepper: Stepper, benchmark: Any) -> None:
-        self._add(self._first_step(stepper))
+        with loss_watched(stepper.built.module.criterion) as terms:
+            self._add(self._first_step(stepper))
+        self._add([*first_loss(terms), optimizer_groups(stepper.built.trainer.optimizers)])
         self._warm_up(stepper)
         if not self.order.untimed:
             self.progress.say(f"timing {self.plan.timed} steps")
@@ -267,6 +271,7 @@ class Run:
         self._add([*compilation.signals(stepper.built.module.model), *(self.graphs.signals() if self.graphs else [])])
         self.evidence.take("the training steps")
         self._add(call_counts(stepper))
+        self._add(step_memory(stepper))  # last: its steps are more, and what is counted above must not depend on them
 
     def _first_step(self, stepper: Stepper) -> list[Signal]:
         what = "compiling (first step)" if self.order.case.compile else "first step"
@@ -331,7 +336,7 @@ def _check_torch(minor: str) -> None:
         raise RuntimeError(msg)
 
 
-def _import_patch(path: Path) -> None:
+def import_patch(path: Path) -> None:
     """Import the Python file at ``path`` as a module of its own."""
     spec = importlib.util.spec_from_file_location(f"patch_{path.stem}", path)
     if spec is None or spec.loader is None:

@@ -26,23 +26,32 @@ _TAIL_LINES = 15
 
 
 def run_traceml(
-    case: Case, folder: Path, data: Path | None, command: str, timeout: float, tell: Callable[[str], None]
+    case: Case,
+    folder: Path,
+    data: Path | None,
+    command: str,
+    timeout: float,
+    tell: Callable[[str], None],
+    python: Path | None = None,
+    patch: Path | None = None,
 ) -> Path:
     """Have TraceML measure ``case``, an eager fit, and return its summary, which then lies in ``folder``.
 
     What an earlier run left there goes first, so that nothing of it is taken for this one's. ``command`` is what the
-    report says made it.
+    report says made it. ``python`` has TraceML where this one has not; ``patch`` is imported before
+    rfdetr builds anything.
 
     Raises:
         ValueError: TraceML is not installed, ended with an error, took more than ``timeout`` seconds or left no
             summary; says which and where the log is.
     """
-    find_traceml()
+    if python is None:
+        find_traceml()
     folder.mkdir(parents=True, exist_ok=True)
     for name in (SUMMARY, OURS):
         (folder / name).unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
-        words = [*_launcher(Path(scratch)), *_workload(case, folder / OURS, data, command)]
+        words = [*_launcher(Path(scratch), python), *_workload(case, folder / OURS, data, command, patch)]
         tell(f"TraceML measures {case.id}; log: {folder / LOG}")
         problem = _run(words, _environment(case, folder), folder / LOG, timeout)
         left = Path(scratch) / "logs" / "run"
@@ -64,16 +73,17 @@ def find_traceml() -> None:
         raise ValueError(msg)
 
 
-def _launcher(scratch: Path) -> list[str]:
+def _launcher(scratch: Path, python: Path | None = None) -> list[str]:
     # Ports of its own: another TraceML on this machine may have the default ones.
     ports = [f"--aggregator-port={_free_port()}", f"--master-port={_free_port()}"]
     logs = ["--mode", "summary", "--logs-dir", str(scratch / "logs"), "--run-name", "run"]
-    return [sys.executable, "-m", f"{PACKAGE}.launcher.cli", "run", str(WORKLOAD), *logs, *ports]
+    return [str(python or sys.executable), "-m", f"{PACKAGE}.launcher.cli", "run", str(WORKLOAD), *logs, *ports]
 
 
-def _workload(case: Case, ours: Path, data: Path | None, command: str) -> list[str]:
+def _workload(case: Case, ours: Path, data: Path | None, command: str, patch: Path | None = None) -> list[str]:
     told = ["--case", case.id, "--out", str(ours), "--command", command]
-    return ["--args", *told, *(["--data", str(data)] if data else [])]
+    files = (("data", data), ("patch", patch))
+    return ["--args", *told, *(word for name, path in files if path for word in (f"--{name}", str(path)))]
 
 
 def _environment(case: Case, folder: Path) -> dict[str, str]:

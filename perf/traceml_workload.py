@@ -87,11 +87,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--command", required=True)
     parser.add_argument("--data", type=Path)
+    parser.add_argument("--patch", type=Path)
     told = parser.parse_args()
     from perf.rfdetr_api import steered
+    from perf.run import import_patch
 
     case = find_case(told.case)
     with tempfile.TemporaryDirectory() as scratch, steered(case):
+        if told.patch:
+            import_patch(told.patch)
         window = fit_both(case, told.data, Path(scratch))
     if not window.seconds:
         msg = f"{case.id}: the training ended after {window.seen} updates, in the warm-up; give it more images"

@@ -17,17 +17,18 @@ from typing import Any
 
 from perf.dataset import DataSet
 from perf.evidence import keep_profile
+from perf.gates import AVERAGINGS, WORKERS
 from perf.probes import compilation, fit_syncs
 from perf.probes.fit_phases import FIT_PHASES, FitClock, Update
 from perf.probes.fit_profile import END_MARK, Window, device_signals, gemm_signals, interpolation, mark, windows
-from perf.probes.fit_signals import cost_signals, fit_step, validation_signals
+from perf.probes.fit_signals import cost_signals, fit_step, forwards_signal, more_is_better, validation_signals
 from perf.probes.fit_syncs import Sync, noting
 from perf.probes.phases import OTHER
 from perf.probes.trace import read_trace
 from perf.progress import Progress
 from perf.record import Part, Signal
 from perf.rfdetr_api import Built
-from perf.rfdetr_fit import NEVER, run_fit
+from perf.rfdetr_fit import NEVER, averagings, forwards_counted, loader_workers, run_fit
 
 Pass = Generator[None, Update, None]
 WARM_UP = "warm-up"
@@ -177,10 +178,11 @@ class Fit:
             yield
 
     def _validation(self, name: str) -> Pass:
-        trainer = self.built.trainer
+        trainer, forwards = self.built.trainer, list[str]()
         trainer.val_check_batch = self.built.case.accumulate  # a validation at the end of this very update
         try:
-            update = yield
+            with forwards_counted(self.built, forwards):
+                update = yield
         finally:
             trainer.val_check_batch = NEVER
         if not update.validation:
@@ -188,11 +190,15 @@ class Fit:
             raise RuntimeError(msg)
         batches, whole = int(sum(trainer.num_val_batches)), len(trainer.val_dataloaders)
         self.signals += validation_signals(name, update, batches)
+        if name == "validation":
+            self.signals.append(forwards_signal(forwards))
         if batches < whole and name == "validation":
             self.notes.append(f"validation: {batches} of {whole} batches; that of a whole epoch takes longer")
 
     def _phases(self) -> Pass:
         found: list[Update] = []
+        trainer = self.built.trainer
+        step, averaged = trainer.global_step, averagings(trainer)
         try:
             while len(found) < self.plan.timed:
                 update = yield
@@ -200,6 +206,8 @@ class Fit:
         finally:
             if found:
                 self.signals.append(fit_step(found))
+                share = (averagings(trainer) - averaged) / max(1, trainer.global_step - step)
+                self.signals += [more_is_better(AVERAGINGS, share), more_is_better(WORKERS, loader_workers(trainer))]
 
     def _logging(self) -> Pass:
         """Compare blocks of updates with and without logging, and with the syncs of it taken out."""

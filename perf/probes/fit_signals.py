@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import fmean, median
 from typing import Any
 
+from perf.gates import FORWARDS
 from perf.probes.fit_phases import FIT_PHASES, INPUT_WAIT, MODEL, SCORING, Update
 from perf.probes.phases import CRITERION, FORWARD, OTHER
 from perf.record import Part, Signal
@@ -55,3 +56,14 @@ def cost_signals(rounds: list[dict[str, float]]) -> list[Signal]:
                 Signal(name=name, kind="info", unit="ms", value=median(samples), samples=samples, parts=[part])
             )
     return found
+
+
+def more_is_better(name: str, value: float) -> Signal:
+    """Return a strict count of which less is the regression."""
+    return Signal(name=name, kind="count-strict", unit="", direction="higher", value=value)
+
+
+def forwards_signal(forwards: list[str]) -> Signal:
+    """Return how often a validation called a model, by which one it was."""
+    parts = [Part(name=name, value=forwards.count(name)) for name in dict.fromkeys(forwards)]
+    return Signal(name=FORWARDS, kind="count-strict", unit="calls", value=len(forwards), parts=parts)

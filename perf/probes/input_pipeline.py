@@ -20,8 +20,11 @@ import psutil
 
 from perf.case import Case
 from perf.dataset import DataSet, read_data_set
+from perf.gates import INPUT_CALLS
 from perf.input_rate import rate_name
 from perf.photos import FORMATS, Format, PhotoSpec, write_photos
+from perf.probes.phases import CurrentPhase
+from perf.probes.work import calls_of, calls_signal
 from perf.record import Part, Signal
 from perf.rfdetr_api import shipped_resolution, shipped_resolutions, task_of, version
 from perf.rfdetr_input import (
@@ -147,7 +150,10 @@ class InputProbe:
             if not any(part in item.parts for item in reading.items):
                 self.notes.append(f"{part} was not seen: rfdetr {version()} does it elsewhere, its time is in other")
         signal = getitem_signal(GETITEM, reading.items)
-        return [signal, *shares(signal)]
+        signals = [signal, *shares(signal)]
+        with self._noting("calls"):
+            signals += sample_calls(samples)
+        return signals
 
     def _note_errors(self, name: str, reading: Reading) -> None:
         if reading.errors:
@@ -277,6 +283,17 @@ def shares(getitem: Signal) -> list[Signal]:
     return [
         Signal(name=f"{part}_share", kind="info", unit="%", value=100 * by_name[part] / getitem.value) for part in PARTS
     ]
+
+
+def sample_calls(samples: Any) -> list[Signal]:
+    """Return the Python and C calls of reading the first sample, which was read before."""
+    phase = CurrentPhase()
+    phase.enter("input")
+    with one_thread(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an image library's advice on single files
+        seed_draws(0)
+        counted = calls_of(lambda: samples[0], phase)
+    return [calls_signal(name, tally) for name, tally in zip(INPUT_CALLS, counted, strict=True)]
 
 
 def by_batch(parts: Sequence[Mapping[str, float]], batch_size: int) -> tuple[list[float], list[Part]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -69,7 +70,15 @@ def call_counts(stepper: Stepper) -> list[Signal]:
     Calls into user code are counted by function, with the lines that called; calls into libraries by file.
     The garbage collector is off meanwhile, since what it runs depends on when it runs.
     """
-    python, native, phase = Tally(), Tally(), CurrentPhase()
+    phase, batch = CurrentPhase(), stepper.prepare()
+    with phase_hooks(stepper, phase.enter):
+        python, native = calls_of(lambda: stepper.step(batch), phase)
+    return [calls_signal("python_calls", python), calls_signal("c_calls", native)]
+
+
+def calls_of(work: Callable[[], object], phase: CurrentPhase) -> tuple[Tally, Tally]:
+    """Return the Python and the C calls of ``work``, each named after the ``phase`` that it is in."""
+    python, native = Tally(), Tally()
 
     def watch(frame: FrameType, event: str, arg: Any) -> None:
         if event == "call":
@@ -77,21 +86,19 @@ def call_counts(stepper: Stepper) -> list[Signal]:
         elif event == "c_call":
             native.add(f"{phase.name} {_c_name(arg)}")
 
-    batch = stepper.prepare()
     before, collecting = sys.getprofile(), gc.isenabled()
     gc.collect()
     gc.disable()
     try:
-        with phase_hooks(stepper, phase.enter):
-            sys.setprofile(watch)
-            try:
-                stepper.step(batch)
-            finally:
-                sys.setprofile(before)
+        sys.setprofile(watch)
+        try:
+            work()
+        finally:
+            sys.setprofile(before)
     finally:
         if collecting:
             gc.enable()
-    return [_calls("python_calls", python), _calls("c_calls", native)]
+    return python, native
 
 
 def _count_python(tally: Tally, phase: str, frame: FrameType) -> None:
@@ -120,5 +127,6 @@ def _c_name(function: Any) -> str:
     return f"{module}.{name}".lstrip(".")
 
 
-def _calls(name: str, tally: Tally) -> Signal:
+def calls_signal(name: str, tally: Tally) -> Signal:
+    """Return the calls of a tally as a signal."""
     return Signal(name=name, kind="count-volume", unit="calls", value=tally.total, parts=tally.parts())

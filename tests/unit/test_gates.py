@@ -313,3 +313,11 @@ def test_every_gated_kind_has_a_gate() -> None:
 )
 def test_a_change_reads_as_none_only_where_it_is_none(fraction: float, text: str) -> None:
     assert percent(fraction) == text
+
+
+def test_the_first_loss_may_move_by_less_than_a_count() -> None:
+    def outcome(value: float) -> str | None:
+        base = BaselineSignal(name="first_loss", kind="count-volume", unit="", runs=[7.898], parts=[], approval=0)
+        return volume_gate(base, [a_signal("first_loss", value, "count-volume")]).verdict
+
+    assert [outcome(value) for value in (7.9, 7.877, 7.92)] == ["pass", "improved", "regressed"]

@@ -481,3 +481,17 @@ def test_a_mismatch_that_is_known_of_a_torch_is_expected(count: float, verdict: 
     found = row(on_torch("2.6", signals, PARITY), "expected mismatch")
     assert (found.verdict, found.listed) == (verdict, verdict == "pass")
     assert "every bottleneck in rfdetr's C2f" in found.message
+
+
+def test_a_signal_that_is_younger_than_the_baseline_is_shown_until_a_refresh_takes_it_in() -> None:
+    counted, young = a_signal("graphs", 7), a_signal("memory_growth", 4096, unit="B")
+    old = a_baseline([a_record([counted])])
+
+    case = judge_case([a_record([counted, young])], old)
+
+    [row] = [row for row in case.signals if row.signal == "memory_growth"]
+    assert (case.verdict, row.verdict) == ("pass", None)
+    assert "its next refresh takes it in" in row.message
+    # And from then on it is gated.
+    new = a_baseline([a_record([counted, young.model_copy(update={"value": 0})])])
+    assert judge_case([a_record([counted, young])], new).verdict == "regressed"

@@ -281,7 +281,13 @@ def test_a_real_run_killed_leaves_what_it_had_measured(order: Order) -> None:
 
     record = read_record(order.record_path)
     assert (record.status, record.error) == ("failed", "killed by SIGKILL")
-    assert [signal.name for signal in record.signals] == ["first_step", "step_time", "peak_rss"]
+    assert [signal.name for signal in record.signals] == [
+        "first_step",
+        "first_loss",
+        "optimizer_groups",
+        "step_time",
+        "peak_rss",
+    ]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -14,7 +14,7 @@ pytest.importorskip("nox")
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("perf", "ab", "calibrate", "investigate", "traceml")
-OTHERS = ["tests", "journeys", "releases", "replay", "lint", "ci"]
+OTHERS = ["tests", "journeys", "releases", "replay", "scoreboard", "lint", "ci"]
 NAMES = [*(f"{kind}-{minor}" for kind in KINDS for minor in MATRIX), *OTHERS]
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from perf.probes.fit_phases import AUGMENTATION, FIT_PHASES, INPUT_WAIT, MODEL, SCORING, Update
-from perf.probes.fit_signals import cost_signals, fit_step, validation_signals
+from perf.probes.fit_signals import cost_signals, fit_step, forwards_signal, validation_signals
 from perf.probes.phases import BACKWARD, FORWARD, OTHER
 
 
@@ -36,6 +36,13 @@ def test_a_validation_says_what_was_the_model_and_what_scoring() -> None:
 
 def test_the_first_validation_may_compile_and_is_shown_only() -> None:
     assert validation_signals("first_validation", Update({MODEL: 1.0}), 1)[0].kind == "info"
+
+
+def test_every_call_of_a_model_in_a_validation_counts_by_which_it_was() -> None:
+    signal = forwards_signal(["averaged", "trained", "averaged"])
+
+    assert (signal.name, signal.kind, signal.value) == ("validation_forwards", "count-strict", 3)
+    assert {part.name: part.value for part in signal.parts} == {"averaged": 2, "trained": 1}
 
 
 def test_a_cost_is_the_median_of_what_the_rounds_saved() -> None:

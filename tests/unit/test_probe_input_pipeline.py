@@ -24,6 +24,7 @@ from perf.probes.input_pipeline import (
     last_line,
     loader_rate,
     read_samples,
+    sample_calls,
     shares,
 )
 from perf.record import Signal
@@ -116,6 +117,20 @@ class _Half:
         return index
 
 
+def test_the_calls_of_a_sample_are_counted_by_function() -> None:
+    python, native = sample_calls(_Reading())
+
+    assert (python.name, python.kind, native.name) == ("input_python_calls", "count-volume", "input_c_calls")
+    assert {part.name: part.value for part in native.parts}["input builtins.len"] == 3
+
+
+class _Reading:
+    """A data set that calls three functions a sample."""
+
+    def __getitem__(self, index: int) -> list[int]:
+        return [len("abc") for _ in range(3)]
+
+
 def test_samples_that_cannot_be_read_cost_no_other() -> None:
     readings = read_samples({"half": _Half(), "whole": [0, 1, 2, 3]}, count=4, warmup=1)
 
@@ -145,7 +160,7 @@ def test_every_question_is_answered_in_the_real_rfdetr(probe: InputProbe) -> Non
     formats = [f"getitem_{kind}{suffix}" for suffix in ("", "_large") for kind in ("jpeg", "png", "bmp")]
     rates = [rate_name(workers) for workers in (0, 1, 2)]
     sides = [f"getitem_{side}" for side in shipped_resolutions()]
-    own = ["getitem", "decode_share", "resize_share"]
+    own = ["getitem", "decode_share", "resize_share", "input_python_calls", "input_c_calls"]
     assert list(found) == [*formats, *sides, *own, *rates, "memory_per_worker", "augment_cpu"]
     for name in (*formats, *sides, "getitem"):
         signal = found[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,16 @@ import torch
 from perf.case import Case
 from perf.dataset import read_data_set
 from perf.rfdetr_api import build_module, steered
-from perf.rfdetr_fit import NEVER, build_fit, matching_watched, run_fit, write_fit_data
+from perf.rfdetr_fit import (
+    NEVER,
+    averagings,
+    build_fit,
+    forwards_counted,
+    loader_workers,
+    matching_watched,
+    run_fit,
+    write_fit_data,
+)
 from perf.shapes import ANNOTATIONS
 
 # Of rfdetr's own imports, and Lightning's advice.
@@ -106,3 +116,22 @@ def test_a_matcher_that_raises_is_left(criterion: Any) -> None:
         criterion.matcher({}, TARGETS)
 
     assert calls == ["in", "out"]
+
+
+def test_models_that_run_in_evaluation_are_told_apart_and_nothing_stays_on_them() -> None:
+    trained, averaged = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+    average = SimpleNamespace(module=SimpleNamespace(model=averaged), n_averaged=torch.tensor(3))
+    trainer = SimpleNamespace(callbacks=[SimpleNamespace(_average_model=average), object()], train_dataloader=None)
+    built: Any = SimpleNamespace(module=SimpleNamespace(model=trained), trainer=trainer)
+    calls: list[str] = []
+    with forwards_counted(built, calls):
+        trained(torch.ones(1))  # in training: no validation's
+        averaged.eval()(torch.ones(1))
+        trained.eval()(torch.ones(1))
+    averaged(torch.ones(1))
+
+    assert calls == ["averaged", "trained"]
+    assert averagings(trainer) == 3
+    assert averagings(SimpleNamespace(callbacks=[object()])) == 0
+    assert loader_workers(trainer) == 0
+    assert loader_workers(SimpleNamespace(train_dataloader=SimpleNamespace(num_workers=2))) == 2

@@ -20,9 +20,9 @@ from perf.run_order import MINOR_VARIABLE, Order
 pytestmark = pytest.mark.filterwarnings("default")
 PLAN = Plan(warmup=1, timed=2, profiled=1)
 SIGNALS = [
-    *["first_step", "step_time", "peak_rss", "aten_ops"],
+    *["first_step", "first_loss", "optimizer_groups", "step_time", "peak_rss", "aten_ops"],
     *["frames", "model_frames", "frames_failed", "graphs", "graph_breaks", "recompiles"],
-    *["python_calls", "c_calls"],
+    *["python_calls", "c_calls", "memory_growth", "step_memory"],
 ]
 
 
@@ -65,9 +65,10 @@ def test_a_run_measures_with_every_probe_and_writes_after_each(
     assert record.finished > record.started
     assert [signal.name for signal in record.signals] == SIGNALS
     assert [found.status for found in written] == ["running"] * (len(written) - 1) + ["finished"]
-    assert [len(found.signals) for found in written] == [0, 1, 2, 3, 4, 10, 12, 12]
+    assert [len(found.signals) for found in written] == [0, 1, 3, 4, 5, 6, 12, 14, 16, 16]
     counts = [signal for signal in record.signals if signal.kind == "count-volume"]
-    assert all(sum(part.value for part in signal.parts) == signal.value > 1000 for signal in counts)
+    calls = [signal for signal in counts if signal.name not in ("first_loss", "step_memory")]
+    assert all(sum(part.value for part in signal.parts) == signal.value > 1000 for signal in calls)
     told = order.progress_path.read_text().splitlines()
     assert [line.partition("run 0: ")[2] for line in told if "first step: " not in line] == [
         *["first step", "warming up, 1 steps", "timing 2 steps", "counting work per step", "finished"]
@@ -89,7 +90,7 @@ def test_a_probe_that_raises_leaves_the_traceback_and_the_signals_before_it(
     assert record.status == "failed"
     assert record.error
     assert record.error.splitlines()[-1] == "MemoryError: no memory"
-    assert [signal.name for signal in record.signals] == ["first_step", "step_time"]
+    assert [signal.name for signal in record.signals] == ["first_step", "first_loss", "optimizer_groups", "step_time"]
     assert order.progress_path.read_text().endswith("run 0: failed\n")
 
 

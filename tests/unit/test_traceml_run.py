@@ -21,7 +21,7 @@ def launcher(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     code = [""]
     monkeypatch.setattr(traceml_run, "PACKAGE", "json")  # one that is installed
     monkeypatch.setattr(
-        traceml_run, "_launcher", lambda scratch: [sys.executable, "-c", code[0], str(scratch / "logs" / "run")]
+        traceml_run, "_launcher", lambda scratch, _: [sys.executable, "-c", code[0], str(scratch / "logs" / "run")]
     )
     return code
 

@@ -1,0 +1,255 @@
+"""The scoreboard: which injected fault was caught, by which signal, and what other tools said of the same runs. Pure.
+
+Verdicts and records -> rows of the committed store, one line of JSON each, and from those what must hold.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from perf.faults import FAULTS, FOLDER, Fault, Size, line_of
+from perf.others import Opinion, Said
+from perf.record import Finite, Record, explain, parse_json
+from perf.verdicts import CaseVerdict, SignalVerdict, Verdict
+
+STORE = Path("docs/scoreboard.jsonl")
+DOCUMENT = Path("docs/scoreboard.md")
+# Verdicts that stop a change; that a count fell is one.
+FAILING: frozenset[Verdict] = frozenset({"failed", "not-compiled", "regressed", "improved"})
+SESSIONS = 20
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Told(_Model):
+    """What another tool said, and by how many percent it saw the time change."""
+
+    said: Said
+    percent: Finite
+
+
+class Seen(_Model):
+    """A signal that told of the fault: its verdict, ``listed`` for a pass that shows a change, and source lines."""
+
+    signal: str
+    verdict: Verdict | Literal["listed"]
+    change: str
+    where: list[str] = []
+
+
+class Row(_Model):
+    """One fault, measured. ``pairs`` of runs were held against each other; ``patch`` is of the file's text."""
+
+    what: Literal["fault"] = "fault"
+    kind: str
+    size: Size
+    case_id: str
+    device: str
+    torch_minor: str
+    rfdetr: str
+    patch: str
+    pairs: int = Field(ge=1)
+    verdict: Verdict
+    seen: list[Seen] = []
+    benchmark: Told | None = None
+    traceml: Told | None = None
+    suite_commit: str | None
+    measured: datetime.date
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What a newer row of replaces this one."""
+        return (self.what, self.fault_id, self.device)
+
+    @property
+    def fault_id(self) -> str:
+        """The id of the fault that it is of."""
+        return f"{self.kind}_{self.size}.{self.case_id}"
+
+
+class Unfaulted(_Model):
+    """Sessions of rfdetr as it is: how many there were, and how many of them a verdict or another tool failed.
+
+    ``against``: what they were held against. A session is one run but for interleaved ones, which say their ``pairs``.
+    """
+
+    what: Literal["unfaulted"] = "unfaulted"
+    case_id: str
+    against: Literal["baseline", "first run", "interleaved", "seeds"]
+    device: str
+    torch_minor: str
+    rfdetr: str
+    sessions: int = Field(ge=1)
+    pairs: int = 1
+    alarms: int
+    listed: int
+    benchmark_sessions: int
+    benchmark_alarms: int
+    suite_commit: str | None
+    measured: datetime.date
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What a newer row of replaces this one."""
+        return (self.what, self.case_id, self.against, self.device)
+
+
+Line = Annotated[Row | Unfaulted, Field(discriminator="what")]
+_LINE: TypeAdapter[Row | Unfaulted] = TypeAdapter(Line)
+
+
+def told(opinion: Opinion | None) -> Told | None:
+    """Return an opinion as the store has it."""
+    return Told(said=opinion.said, percent=round(opinion.percent, 1)) if opinion else None
+
+
+def digest(path: Path) -> str:
+    """Return what tells one text of a patch file from another."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+
+
+def row_of(
+    fault: Fault,
+    case: CaseVerdict,
+    head: Record,
+    pairs: int,
+    benchmark: Opinion | None,
+    traceml: Opinion | None = None,
+    root: Path = Path(),
+) -> Row:
+    """Return what came of ``fault``: its verdict, and every signal that told of it."""
+    found = head.environment
+    return Row(
+        kind=fault.kind,
+        size=fault.size,
+        case_id=fault.case_id,
+        device=found.device,
+        torch_minor=found.torch_minor,
+        rfdetr=found.rfdetr,
+        patch=digest(root / fault.patch),
+        pairs=pairs,
+        verdict=case.verdict,
+        seen=[seen(row) for row in case.signals if row.verdict in FAILING or row.listed],
+        benchmark=told(benchmark),
+        traceml=told(traceml),
+        suite_commit=commit_of(head),
+        measured=head.started.date(),
+    )
+
+
+def commit_of(record: Record) -> str | None:
+    """Return the suite's commit, and whether it had changes."""
+    found = record.environment
+    return f"{found.suite_commit[:9]}{' with changes' if found.suite_dirty else ''}" if found.suite_commit else None
+
+
+def seen(row: SignalVerdict) -> Seen:
+    """Return a verdict as the store has it: of the lines those in a patch, if there are such."""
+    lines = list(dict.fromkeys([*row.where, *(line for part in row.parts for line in part.lines)]))
+    in_patch = [line for line in lines if line.startswith(f"{FOLDER}/")]
+    verdict = row.verdict if row.verdict in FAILING else "listed"
+    assert verdict is not None
+    return Seen(signal=row.signal, verdict=verdict, change=_change(row), where=(in_patch or lines)[:3])
+
+
+def _change(row: SignalVerdict) -> str:
+    if row.change is None or row.baseline is None:
+        return row.message.partition("\n")[0][:120]
+    if not row.change and row.parts:  # the total is the same, and its parts were replaced
+        moved = [f"{part.name} {part.old:g} -> {part.new:g}" for part in row.parts[:2]]
+        return "; ".join(moved) + (f"; and {len(row.parts) - 2} more" if len(row.parts) > 2 else "")
+    share = f" ({100 * row.change / row.baseline:+.3g} %)" if row.baseline else ""
+    return f"{row.change:+.10g}{f' {row.unit}' if row.unit else ''}{share}"
+
+
+def is_caught(row: Row, fault: Fault) -> bool:
+    """Return whether a signal that has to tell of the fault did, as surely as it has to."""
+    named = [one for one in row.seen if one.signal in fault.signals]
+    if fault.expected == "unseen":
+        return True
+    return any(one.verdict in FAILING or fault.expected == "listed" for one in named)
+
+
+def line_told(row: Row, fault: Fault, root: Path = Path()) -> bool | None:
+    """Return whether the faulty line was told; None where no line is asked for."""
+    line = line_of(fault, root)
+    return any(line in one.where for one in row.seen) if line else None
+
+
+def fault_of(row: Row) -> Fault | None:
+    """Return the fault that a row is of; None where there is no such any more."""
+    return next((fault for fault in FAULTS if fault.id == row.fault_id), None)
+
+
+def problems(rows: Iterable[Row | Unfaulted], root: Path = Path()) -> list[str]:
+    """Return what is wrong with the store, a line each: a fault not caught, a line not told, an old patch."""
+    found = []
+    for row in rows:
+        if isinstance(row, Unfaulted):
+            told = f"{row.case_id}: {row.alarms} false alarms in {row.sessions} unfaulted sessions"
+            found += [told] if row.alarms else []
+            continue
+        fault = fault_of(row)
+        found += _problems(row, fault, root) if fault else [f"{row.fault_id}: no such fault any more; drop its line"]
+    return found
+
+
+def _problems(row: Row, fault: Fault, root: Path) -> list[str]:
+    again = f"; {fault.command}"
+    if row.patch != digest(root / fault.patch):
+        return [f"{fault.id}: {fault.patch} has changed since it was measured{again}"]
+    if not is_caught(row, fault):
+        wanted = " or ".join(fault.signals)
+        return [
+            f"{fault.id}: not caught: {wanted} {'was silent' if fault.expected == 'listed' else 'did not fail'}{again}"
+        ]
+    if line_told(row, fault, root) is False:
+        return [f"{fault.id}: {line_of(fault, root)} was not told{again}"]
+    return []
+
+
+def read_store(path: Path) -> list[Row | Unfaulted]:
+    """Return the rows of the store; none where there is no such file.
+
+    Raises:
+        ValueError: a line is malformed, or a key comes twice; names the file and the line.
+    """
+    if not path.exists():
+        return []
+    rows: dict[tuple[str, ...], Row | Unfaulted] = {}
+    for count, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            row = _LINE.validate_python(parse_json(line))
+            if row.key in rows:
+                msg = f"a second row for {', '.join(row.key)}"
+                raise ValueError(msg)
+        except ValueError as error:
+            raise ValueError(explain(Path(f"{path}:{count}"), error)) from error
+        rows[row.key] = row
+    return list(rows.values())
+
+
+def merged(old: Iterable[Row | Unfaulted], new: Iterable[Row | Unfaulted]) -> list[Row | Unfaulted]:
+    """Return the rows by key, the newer of each; what TraceML said of a patch stays until it is asked again."""
+    rows = {row.key: row for row in old}
+    for row in new:
+        before = rows.get(row.key)
+        if isinstance(row, Row) and isinstance(before, Row) and before.patch == row.patch and row.traceml is None:
+            row = row.model_copy(update={"traceml": before.traceml})  # noqa: PLW2901
+        rows[row.key] = row
+    return [rows[key] for key in sorted(rows)]
+
+
+def store_text(rows: Sequence[Row | Unfaulted]) -> str:
+    """Return the store with these rows, one line each."""
+    dumped = (row.model_dump(mode="json", exclude_defaults=True) | {"what": row.what} for row in rows)
+    return "".join(f"{json.dumps(values, ensure_ascii=False, allow_nan=False)}\n" for values in dumped)

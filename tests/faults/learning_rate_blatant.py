@@ -1,0 +1,16 @@
+"""Everything learns ten times slower than it is told to."""
+
+from typing import Any
+
+from rfdetr.training import RFDETRModelModule
+
+_configure = RFDETRModelModule.configure_optimizers
+
+
+def configure_optimizers(self: RFDETRModelModule) -> Any:
+    self.train_config.lr_encoder /= 10
+    self.train_config.lr /= 10
+    return _configure(self)
+
+
+RFDETRModelModule.configure_optimizers = configure_optimizers

@@ -1,0 +1,23 @@
+"""Calls 2000 Python functions more in each training step."""
+
+from typing import Any
+
+from rfdetr.training import RFDETRModelModule
+
+CALLS = 2000
+
+
+def work(number: int) -> int:
+    return number * number
+
+
+_training_step = RFDETRModelModule.training_step
+
+
+def training_step(self: RFDETRModelModule, *args: Any, **kwargs: Any) -> Any:
+    for number in range(CALLS):
+        work(number)
+    return _training_step(self, *args, **kwargs)
+
+
+RFDETRModelModule.training_step = training_step

@@ -1,0 +1,26 @@
+"""A small compiled function gets another shape once, and its guard on the shape fails."""
+
+from typing import Any
+
+import torch
+from rfdetr.training import RFDETRModelModule
+
+SHAPES = 1
+seen: list[int] = []
+
+
+def double(x: torch.Tensor) -> torch.Tensor:
+    return x + x
+
+
+compiled = torch.compile(double, backend="eager", dynamic=False)
+_training_step = RFDETRModelModule.training_step
+
+
+def training_step(self: RFDETRModelModule, *args: Any, **kwargs: Any) -> Any:
+    seen.append(1)
+    compiled(torch.ones(min(len(seen), 1 + SHAPES)))
+    return _training_step(self, *args, **kwargs)
+
+
+RFDETRModelModule.training_step = training_step
