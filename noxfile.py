@@ -4,6 +4,8 @@
     nox -s perf-2.14 -- --rfdetr VALUE        another one: release, local checkout or git URL
     nox -s perf-2.14 -- -k nano --maxfail=1   whatever else follows -- goes to pytest
     nox -s ab-2.14 -- --base 1.11.1 --head .  two of them, their runs interleaved; more goes to rfdetr-perf ab
+    nox -s sweep-2.14 -- --budget 20m         which settings train fastest here; more goes to rfdetr-perf sweep
+    nox -s epoch-2.14 -- --coco-root DIR      minutes per epoch of COCO 2017; more goes to rfdetr-perf epoch
     nox -s ci -- STEP                         a step of .github/workflows
 
 Environments are kept, so that a second run installs nothing that is there already; changed pins still take
@@ -184,18 +186,24 @@ def ab_session(minor: str) -> Callable[[nox.Session], None]:
     return ab
 
 
-def calibrate_session(minor: str) -> Callable[[nox.Session], None]:
-    """Return the session that measures what an A/B session can see on this machine with one torch minor."""
+def command_session(minor: str, command: str, what: str) -> Callable[[nox.Session], None]:
+    """Return the session that runs ``rfdetr-perf command`` with one torch minor; ``what`` it does begins a sentence."""
 
-    def calibrate(session: nox.Session) -> None:
+    def run(session: nox.Session) -> None:
         [rfdetr], rest = parse(session.posargs, "--rfdetr")
         install(session, minor, rfdetr)
-        session.run("rfdetr-perf", "calibrate", *rest, env=variables(minor))
+        session.run("rfdetr-perf", command, *rest, env=variables(minor))
 
-    calibrate.__doc__ = (
-        f"Measure what A/B sessions can see on this machine with torch {MATRIX[minor].torch}{problem(minor)}."
-    )
-    return calibrate
+    run.__doc__ = f"{what} with torch {MATRIX[minor].torch}{problem(minor)}."
+    return run
+
+
+# The session's name, which is the command's, and what it does.
+COMMANDS = {
+    "calibrate": "Measure what A/B sessions can see on this machine",
+    "sweep": "Measure which settings train fastest on this machine",
+    "epoch": "Train whole epochs on COCO 2017",
+}
 
 
 def unknown_minor(arguments: list[str]) -> str | None:
@@ -204,7 +212,7 @@ def unknown_minor(arguments: list[str]) -> str | None:
     nox compares names as numbers where it can: for it, perf-2.1 is perf-2.10, and it would measure that.
     """
     for argument in arguments[: arguments.index("--")] if "--" in arguments else arguments:
-        asked = re.fullmatch(r"(?:-[se]|--sessions?=)?(?:perf|ab|calibrate)-(.+)", argument)
+        asked = re.fullmatch(r"(?:-[se]|--sessions?=)?(?:perf|ab|calibrate|sweep|epoch)-(.+)", argument)
         try:
             pins_for(asked[1] if asked else DEFAULT_MINOR)
         except ValueError as error:
@@ -220,8 +228,9 @@ for _minor, _pins in MATRIX.items():
     nox.session(name=f"perf-{_minor}", python=_pins.python)(perf_session(_minor))
 for _minor, _pins in MATRIX.items():
     nox.session(name=f"ab-{_minor}", python=_pins.python)(ab_session(_minor))
-for _minor, _pins in MATRIX.items():
-    nox.session(name=f"calibrate-{_minor}", python=_pins.python)(calibrate_session(_minor))
+for _command, _what in COMMANDS.items():
+    for _minor, _pins in MATRIX.items():
+        nox.session(name=f"{_command}-{_minor}", python=_pins.python)(command_session(_minor, _command, _what))
 
 
 @nox.session(python=MATRIX[DEFAULT_MINOR].python)

@@ -16,14 +16,14 @@ Backend = Literal["inductor", "aot_eager", "eager"]
 MultiScale = Literal["off", "per-batch", "per-sample"]
 Dynamic = Literal["rfdetr", "on", "off", "auto"]
 Mode = Literal["default", "reduce-overhead", "max-autotune-no-cudagraphs"]
-Measure = Literal["step", "epoch", "parity", "convergence", "fit"]
+Measure = Literal["step", "epoch", "parity", "convergence", "fit", "throughput", "epochs"]
 Strategy = Literal["auto", "ddp"]
 OptimizeDdp = Literal["torch", "on", "off", "python-reducer"]
 Augmentation = Literal["cpu", "gpu"]
 SHAPES = "shapes"
 
 
-NEED_DATA = ("epoch", "convergence", "fit")
+NEED_DATA = ("epoch", "convergence", "fit", "epochs")
 NEED_MEASURE = ("measure", "steps", "augmentation", "data", "accumulate")
 NEED_COMPILE = ("backend", "dynamic", "mode", "suppress_errors", "capture_scalars", "optimize_ddp")
 
@@ -37,6 +37,8 @@ class Case(BaseModel):
     what that learned, or say where the time of the training loop goes (``fit``). The last two are on ``data``, the
     generated set or one of a user's, by the name of its folder, for ``steps`` optimizer updates; None: those of its
     :mod:`perf.recipe`, or as many as :mod:`perf.probes.fit` needs. ``accumulate`` batches make an update of a fit.
+    ``throughput`` is what a cell of a sweep takes of the step: its rate, memory and proof (:mod:`perf.sweep`).
+    ``epochs`` are whole ones on ``data`` with their validation, ``steps`` of them.
     ``augmentation`` is rfdetr's backend, which needs a data set.
 
     The rest needs ``compile``. ``backend``: rfdetr itself always asks for Inductor. ``dynamic`` (``auto`` is None to
@@ -126,8 +128,8 @@ class Case(BaseModel):
         if self.trains and self.distributed:
             msg = f"{self.id}: a training is scored in one process, since each rank scores its own images only"
             raise ValueError(msg)
-        if self.measure == "fit" and self.distributed:
-            msg = f"{self.id}: a fit is of one process; measure several by their step or epoch (docs/clusters.md)"
+        if self.measure in ("fit", "epochs") and self.distributed:
+            msg = f"{self.id}: measure={self.measure!r} is of one process; several by step or epoch: docs/clusters.md"
             raise ValueError(msg)
         return self
 
@@ -149,7 +151,7 @@ class Case(BaseModel):
     @property
     def takes_data(self) -> bool:
         """Whether the data set that it trains on may be a user's."""
-        return self.measure in ("convergence", "fit")
+        return self.measure in ("convergence", "fit", "epochs")
 
     @property
     def eager(self) -> Case:
@@ -200,8 +202,8 @@ _ID = re.compile(
     r"(?:-suppress-(?P<suppress_errors>on|off))?(?:-scalars-(?P<capture_scalars>on|off))?(?P<cuda_graphs>-graphs)?"
     r"(?:-(?P<multi_scale>per-batch|per-sample))?(?P<unexpanded>-unexpanded)?(?P<nonsquare>-nonsquare)?"
     r"(?P<padded>-padded)?(?:-w(?P<workers>\d+))?(?:-x(?P<devices>\d+))?(?:-nodes(?P<nodes>\d+))?(?:-(?P<strategy>ddp))?"
-    r"(?:-optimize-ddp-(?P<optimize_ddp>on|off|python-reducer))?(?:-(?P<measure>epoch|parity|convergence|fit))?"
-    r"(?:-s(?P<steps>\d+))?(?:-(?P<augmentation>gpu)-aug)?(?:-accumulate(?P<accumulate>\d+))?"
+    r"(?:-optimize-ddp-(?P<optimize_ddp>on|off|python-reducer))?"
+    r"(?:-(?P<measure>epoch|parity|convergence|fit|throughput|epochs))?(?:-s(?P<steps>\d+))?(?:-(?P<augmentation>gpu)-aug)?(?:-accumulate(?P<accumulate>\d+))?"
     r"(?:-on-(?P<data>[a-z0-9]+(?:-[a-z0-9]+)*))?"
 )
 

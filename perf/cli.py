@@ -13,15 +13,21 @@ from collections.abc import Sequence
 from perf.commands.ab import AB, COMPARE
 from perf.commands.calibrate import CALIBRATE
 from perf.commands.ci import CI
+from perf.commands.epoch import EPOCH
 from perf.commands.judge import JUDGE, REPORT
 from perf.commands.listing import CASES, MATRIX, SEEDS
+from perf.commands.recommend import RECOMMEND, TRAIN_ARGS
 from perf.commands.refresh import REFRESH
 from perf.commands.run import RUN
 from perf.commands.scaling import SCALING
+from perf.commands.sweep import SWEEP
 from perf.commands.trend import TREND
 from perf.verdicts import EXIT_BAD_INPUT
 
-COMMANDS = (JUDGE, REPORT, COMPARE, AB, CALIBRATE, REFRESH, SCALING, TREND, SEEDS, CI, RUN, MATRIX, CASES)
+COMMANDS = (
+    *(JUDGE, REPORT, COMPARE, AB, CALIBRATE, REFRESH, SCALING, TREND, SEEDS, CI, RUN, MATRIX, CASES),
+    *(SWEEP, RECOMMEND, TRAIN_ARGS, EPOCH),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

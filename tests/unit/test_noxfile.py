@@ -13,8 +13,9 @@ from perf.matrix import DEFAULT_RFDETR, MATRIX
 pytest.importorskip("nox")
 
 ROOT = Path(__file__).resolve().parents[2]
+KINDS = ("perf", "ab", "calibrate", "sweep", "epoch")
 NAMES = [
-    *(f"{kind}-{minor}" for kind in ("perf", "ab", "calibrate") for minor in MATRIX),
+    *(f"{kind}-{minor}" for kind in KINDS for minor in MATRIX),
     "tests",
     "releases",
     "lint",
@@ -54,10 +55,9 @@ def test_sessions_have_exactly_these_names_and_say_what_they_do() -> None:
 def test_the_listing_says_with_which_torch_rfdetr_does_not_work() -> None:
     marked = [name for name, description in listed().items() if "known not to work" in description]
 
-    kinds = ("perf", "ab", "calibrate")
-    assert marked == [f"{kind}-{minor}" for kind in kinds for minor in ("2.2", "2.3")]
+    assert marked == [f"{kind}-{minor}" for kind in KINDS for minor in ("2.2", "2.3")]
     partly = [name for name, description in listed().items() if "; compiled cases fall back" in description]
-    assert partly == [f"{kind}-{minor}" for kind in kinds for minor in ("2.4", "2.5", "2.6")]
+    assert partly == [f"{kind}-{minor}" for kind in KINDS for minor in ("2.4", "2.5", "2.6")]
     some = [name for name, description in listed().items() if "; compiled segmentation cases" in description]
     assert some == [f"{kind}-2.11" for kind in kinds]
 
