@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -44,6 +45,7 @@ def machine_here(lane: Lane) -> Machine:
     return Machine(lane, tuple(int(part) for part in release if part.isdigit()), engine, capability)
 
 
+@functools.cache  # a plan asks for the same cases again after every cell
 def case_of(config: str, lane: Lane, precision: Precision, lever: Lever, batch_size: int) -> Case:
     """Return the case of one cell. On a CPU a compile is a capture without Inductor, and fp32 is what rfdetr takes."""
     settings = dict(_SETTINGS[lever])

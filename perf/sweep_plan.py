@@ -241,20 +241,22 @@ def smallest_near_best(cells: Sequence[Cell], tolerance: float = TOLERANCE) -> C
 
 
 def refinement(series: Series, cells: Cells) -> Iterator[Case]:
-    """Yield batch sizes between the smallest that is as fast as the best and the next smaller one that is not."""
-    for _ in range(REFINEMENTS):
-        of = {cell.case.batch_size: cell for cell in _measured([series], cells)}
-        near = smallest_near_best(list(of.values()))
-        if near is None:
-            return
-        below = max((batch for batch in of if batch < near.case.batch_size), default=None)
-        between = None if below is None else _between(below, near.case.batch_size)
-        if between is None or _does_not_fit(series, between, cells):
-            return
-        case = series.case(between)
-        yield case
-        if case.id not in cells:
-            return
+    """Yield the batch size between the smallest that is as fast as the best and the next smaller one that is not."""
+    of = {cell.case.batch_size: cell for cell in _measured([series], cells)}
+    near = smallest_near_best(list(of.values()))
+    tried = [cell for cell in cells.values() if _is_between(cell, series)]
+    if near is None or len(tried) >= REFINEMENTS:
+        return
+    below = max((batch for batch in of if batch < near.case.batch_size), default=None)
+    between = None if below is None else _between(below, near.case.batch_size)
+    if between is not None and not _does_not_fit(series, between, cells):
+        yield series.case(between)
+
+
+def _is_between(cell: Cell, series: Series) -> bool:
+    """Return whether this is a cell of the series at no doubled size."""
+    batch = cell.case.batch_size
+    return cell.case == series.case(batch) and batch & (batch - 1) != 0
 
 
 def _between(low: int, high: int) -> int | None:

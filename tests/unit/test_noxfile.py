@@ -59,7 +59,7 @@ def test_the_listing_says_with_which_torch_rfdetr_does_not_work() -> None:
     partly = [name for name, description in listed().items() if "; compiled cases fall back" in description]
     assert partly == [f"{kind}-{minor}" for kind in KINDS for minor in ("2.4", "2.5", "2.6")]
     some = [name for name, description in listed().items() if "; compiled segmentation cases" in description]
-    assert some == [f"{kind}-2.11" for kind in kinds]
+    assert some == [f"{kind}-2.11" for kind in KINDS]
 
 
 # To nox, perf-2.1 and perf-2.10 are one name.
