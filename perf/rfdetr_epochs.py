@@ -16,9 +16,6 @@ from perf.epochs import Epoch, read_epochs, write_epochs
 from perf.rfdetr_api import Built, More, build
 
 LAST = "last.ckpt"  # rewritten by rfdetr after every epoch
-METRICS = "metrics.csv"
-# What rfdetr draws from its metrics, from the release that has it on.
-_PLOTS = {"plot_loss_metrics": "loss.png", "plot_map_metrics": "map.png"}
 
 
 def build_epochs(case: Case, root: Path, output_dir: Path, epochs: int) -> Built:
@@ -136,16 +133,3 @@ def fit_epochs(built: Built, clock: EpochClock) -> None:
             built.trainer.fit(built.module, datamodule=module, ckpt_path=built.train_config.resume or None)
         except SystemExit as end:  # what Lightning makes of Ctrl-C
             raise KeyboardInterrupt from end
-
-
-def draw(output_dir: Path) -> list[str]:
-    """Have rfdetr draw the metrics that it wrote to ``output_dir``, beside them; return what could not be drawn."""
-    notes = []
-    for function, name in _PLOTS.items():
-        try:
-            import rfdetr.visualize.training as plots
-
-            getattr(plots, function)(str(output_dir / METRICS), output_path=str(output_dir / name))
-        except Exception as error:  # a picture must not cost the training
-            notes.append(f"no {name}: {type(error).__name__}: {error}")
-    return notes

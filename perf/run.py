@@ -39,10 +39,11 @@ from perf.probes.work import aten_ops, call_counts, dispatched_ops
 from perf.progress import Progress
 from perf.recipe import recipe_of, write_data
 from perf.record import PATCHED, TIMED, Record, Signal, write_record
+from perf.report.epochs import draw_metrics
 from perf.rfdetr_api import Built, Sample, Stepper, build, fit, steered, task_of, validate
-from perf.rfdetr_epochs import EpochClock, build_epochs, draw, fit_epochs
+from perf.rfdetr_epochs import EpochClock, build_epochs, fit_epochs
 from perf.rfdetr_fit import build_fit, write_fit_data
-from perf.rfdetr_train import build_training
+from perf.rfdetr_train import METRICS_FILE, build_training
 from perf.run_order import MINOR_VARIABLE, Order
 from perf.shapes import ShapesSpec, write_shapes
 from perf.workload import make_samples
@@ -249,7 +250,7 @@ class Run:
         clock = EpochClock(order.stem.with_suffix(EPOCHS), case.batch_size, self.progress.say)
         with self.progress.during("training", lambda: clock.text):
             fit_epochs(built, clock)
-        self.record.notes += draw(output)
+        self.record.notes += draw_metrics(output / METRICS_FILE)
         self._add(epoch_signals(clock.epochs))
         self._add([one for one in compilation.signals(self.model) if case.compile and one.name in PROOF])
 

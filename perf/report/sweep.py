@@ -189,7 +189,7 @@ def _mode(lever: Lever, flags: tuple[str, str]) -> tuple[str, str]:
 
 def rows_table(found: Sequence[tuple[str, ...]]) -> str:
     """Return rows as the cookbook's table."""
-    return table(ROW_HEADINGS, [[text(cell) for cell in row] for row in found])
+    return table(ROW_HEADINGS, [[cell if cell == "-" else text(cell) for cell in row] for row in found])
 
 
 def class_stem(config: str) -> str:
