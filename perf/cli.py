@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from perf.commands.ab import AB, COMPARE
 from perf.commands.calibrate import CALIBRATE
+from perf.commands.candidates import CANDIDATES_COMMAND
 from perf.commands.ci import CI
 from perf.commands.epoch import EPOCH
 from perf.commands.judge import JUDGE, REPORT
@@ -26,7 +27,7 @@ from perf.verdicts import EXIT_BAD_INPUT
 
 COMMANDS = (
     *(JUDGE, REPORT, COMPARE, AB, CALIBRATE, REFRESH, SCALING, TREND, SEEDS, CI, RUN, MATRIX, CASES),
-    *(SWEEP, RECOMMEND, TRAIN_ARGS, EPOCH),
+    *(SWEEP, RECOMMEND, TRAIN_ARGS, EPOCH, CANDIDATES_COMMAND),
 )
 
 

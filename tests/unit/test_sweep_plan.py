@@ -34,7 +34,7 @@ class Gpu:
     memory: float = 140.0  # GB
     launches: float = 100.0  # ms a step, eager
     image: float = 2.5  # ms of the device an image
-    lever: dict[str, tuple[float, float]] = field(
+    lever: dict[Lever, tuple[float, float]] = field(
         default_factory=lambda: {
             "eager": (1.0, 1.0),
             "compile": (0.7, 0.75),
