@@ -174,9 +174,13 @@ def fallback(record: Record) -> str:
         return _told(record, "CUDA graphs were asked for and none was replayed")
     if case.precision == "fp8" and not _value(record, ENGINE):
         return _told(record, "fp8 was asked for and no layer is Transformer Engine's")
+    if case.precision == "fp8" and any(_OTHER_CAPTURE.search(note) for note in record.notes):
+        return _told(record, "fp8 was asked for, and CUDA graphs were captured without Transformer Engine")
     return _other_precision(record)
 
 
+# How rfdetr says by what it captured a graph (training/cuda_graph_step.py).
+_OTHER_CAPTURE = re.compile(r"Captured CUDA graph .*Backend: (?!Transformer Engine)")
 _EXPECTED = {"bf16": "bf16-", "fp16": "16-", "fp32": "32-", "fp8": "transformer-engine"}
 
 

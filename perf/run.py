@@ -192,7 +192,7 @@ class Run:
 
     def _measure_throughput(self, built: Built, benchmark: Any) -> None:
         samples, plan = make_samples(built.case, built.resolution), THROUGHPUT_PLANS[built.case.lane]
-        self.record.warmup_steps = 1 + plan.warmup
+        self.record.warmup_steps = 1 + plan.warmup  # fewer where a step takes seconds
         self.record.notes.append(f"{PRECISION}{built.trainer.precision}")
 
         def body(stepper: Stepper) -> None:

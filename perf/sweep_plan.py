@@ -267,6 +267,8 @@ def _between(low: int, high: int) -> int | None:
 
 # How long a cell takes where none like it was measured yet, in s: starting Python, building and stepping; and what a
 # compile adds, with a warm Inductor cache and with a cold one.
+# compile with CUDA graphs has symbolic shapes, on which a cold compile takes twenty minutes (docs/compiling.md).
+_COLD_BOTH = 1163.0
 _PRIOR = {"gpu": (30.0, 30.0, 150.0), "cpu": (25.0, 20.0, 20.0)}
 
 
@@ -284,6 +286,8 @@ class Estimate(NamedTuple):
             return max(median(times), times[-1])
         plain, warm, cold = _PRIOR[self.lane]
         base = median(self.known["eager"]) if self.known.get("eager") else plain
+        if not self.warm and lever == "both":
+            cold = _COLD_BOTH
         return base + (warm if self.warm else cold) * case.compile
 
 

@@ -103,6 +103,14 @@ SAID = "rfdetr: Disabling CUDA graphs because segmentation training is not suppo
             "fp8 was asked for and no layer is Transformer Engine's",
         ),
         (
+            a_record(
+                [rate(1), a_signal("te_layers", 60, "info"), a_signal("graph_launches", 1, "info")],
+                case_of("nano", "gpu", "fp8", "graphs", 8),
+                notes=["rfdetr: Captured CUDA graph 1 for input shape (8, 3); later replay it. Backend: PyTorch."],
+            ),
+            "fp8 was asked for, and CUDA graphs were captured without Transformer Engine",
+        ),
+        (
             a_record([rate(1)], EAGER, notes=["precision in use: 16-mixed"]),
             "bf16 was asked for, and 16-mixed is in use",
         ),
