@@ -203,7 +203,8 @@ _ID = re.compile(
     r"(?:-(?P<multi_scale>per-batch|per-sample))?(?P<unexpanded>-unexpanded)?(?P<nonsquare>-nonsquare)?"
     r"(?P<padded>-padded)?(?:-w(?P<workers>\d+))?(?:-x(?P<devices>\d+))?(?:-nodes(?P<nodes>\d+))?(?:-(?P<strategy>ddp))?"
     r"(?:-optimize-ddp-(?P<optimize_ddp>on|off|python-reducer))?"
-    r"(?:-(?P<measure>epoch|parity|convergence|fit|throughput|epochs))?(?:-s(?P<steps>\d+))?(?:-(?P<augmentation>gpu)-aug)?(?:-accumulate(?P<accumulate>\d+))?"
+    r"(?:-(?P<measure>epoch|parity|convergence|fit|throughput|epochs))?(?:-s(?P<steps>\d+))?"
+    r"(?:-(?P<augmentation>gpu)-aug)?(?:-accumulate(?P<accumulate>\d+))?"
     r"(?:-on-(?P<data>[a-z0-9]+(?:-[a-z0-9]+)*))?"
 )
 
