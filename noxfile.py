@@ -7,6 +7,8 @@
     nox -s traceml-2.14 -- --out FOLDER       TraceML's answer beside it, in the same folder
     nox -s scoreboard                         which injected faults are caught: docs/scoreboard.md
     nox -s ab-2.14 -- --base 1.11.1 --head .  two of them, their runs interleaved; more goes to rfdetr-perf ab
+    nox -s sweep-2.14 -- --budget 20m         which settings train fastest here; more goes to rfdetr-perf sweep
+    nox -s epoch-2.14 -- --coco-root DIR      minutes per epoch of COCO 2017; more goes to rfdetr-perf epoch
     nox -s ci -- STEP                         a step of .github/workflows
     nox -s replay -- --select ci              the regressions that rfdetr really had: does the suite see them?
 
@@ -215,6 +217,8 @@ def ab_session(minor: str) -> Callable[[nox.Session], None]:
 # Commands of rfdetr-perf that are a session of each torch minor: what they do, and what else they need.
 COMMANDS: dict[str, tuple[str, list[str]]] = {
     "calibrate": ("Measure what A/B sessions can see on this machine", []),
+    "sweep": ("Measure which settings train fastest on this machine", []),
+    "epoch": ("Train whole epochs on COCO 2017", []),
     "investigate": ("Report where the time of a training goes", []),
     # In an environment of its own: what it brings along must not be in those that measure.
     "traceml": ("Have TraceML measure the training of an investigation", [TRACEML]),

@@ -16,16 +16,16 @@ Backend = Literal["inductor", "aot_eager", "eager"]
 MultiScale = Literal["off", "per-batch", "per-sample"]
 Dynamic = Literal["rfdetr", "on", "off", "auto"]
 Mode = Literal["default", "reduce-overhead", "max-autotune-no-cudagraphs"]
-Measure = Literal["step", "epoch", "parity", "convergence", "fit", "input"]
+Measure = Literal["step", "epoch", "parity", "convergence", "fit", "input", "throughput", "epochs"]
 Strategy = Literal["auto", "ddp"]
 OptimizeDdp = Literal["torch", "on", "off", "python-reducer"]
 Augmentation = Literal["cpu", "gpu"]
 SHAPES = "shapes"
 
 
-NEED_DATA = ("epoch", "convergence", "fit", "input")
-TAKE_DATA = ("convergence", "fit", "input")
-TAKE_STEPS = ("convergence", "fit")
+NEED_DATA = ("epoch", "convergence", "fit", "input", "epochs")
+TAKE_DATA = ("convergence", "fit", "input", "epochs")
+TAKE_STEPS = ("convergence", "fit", "epochs")
 NEED_MEASURE = ("measure", "steps", "augmentation", "data", "accumulate")
 NEED_COMPILE = ("backend", "dynamic", "mode", "suppress_errors", "capture_scalars", "optimize_ddp")
 
@@ -37,10 +37,12 @@ class Case(BaseModel):
     ``measure`` is what a run does: time and count the step on a fixed batch, go through one epoch of the generated
     data set (:mod:`perf.shapes`), hold the compiled step against the eager one, train from random weights and score
     what that learned, say where the time of the training loop goes (``fit``), or read samples as a training would,
-    without one (``input``). The last three do it on ``data``, the generated set or one of a user's, by the name of its
+    without one (``input``). These three do it on ``data``, the generated set or one of a user's, by the name of its
     folder; the first two of them for ``steps`` optimizer updates; None: those of its :mod:`perf.recipe`, or as many as
     :mod:`perf.probes.fit` needs. ``accumulate`` batches make an update of a fit. ``augmentation`` is rfdetr's backend,
     which needs a data set.
+    ``throughput`` is what a cell of a sweep takes of the step: its rate, memory and proof (:mod:`perf.sweep`).
+    ``epochs`` are whole ones on ``data`` with their validation, ``steps`` of them.
 
     The rest needs ``compile``. ``backend``: rfdetr itself always asks for Inductor. ``dynamic`` (``auto`` is None to
     ``torch.compile``) and ``mode`` replace what rfdetr passes; ``suppress_errors`` and ``capture_scalars`` set the
@@ -130,8 +132,8 @@ class Case(BaseModel):
         if self.trains and self.distributed:
             msg = f"{self.id}: a training is scored in one process, since each rank scores its own images only"
             raise ValueError(msg)
-        if self.measure == "fit" and self.distributed:
-            msg = f"{self.id}: a fit is of one process; measure several by their step or epoch (docs/clusters.md)"
+        if self.measure in ("fit", "epochs") and self.distributed:
+            msg = f"{self.id}: measure={self.measure!r} is of one process; several by step or epoch: docs/clusters.md"
             raise ValueError(msg)
         return self
 
@@ -213,8 +215,9 @@ _ID = re.compile(
     r"(?:-suppress-(?P<suppress_errors>on|off))?(?:-scalars-(?P<capture_scalars>on|off))?(?P<cuda_graphs>-graphs)?"
     r"(?:-(?P<multi_scale>per-batch|per-sample))?(?P<unexpanded>-unexpanded)?(?P<nonsquare>-nonsquare)?"
     r"(?P<padded>-padded)?(?:-w(?P<workers>\d+))?(?:-x(?P<devices>\d+))?(?:-nodes(?P<nodes>\d+))?(?:-(?P<strategy>ddp))?"
-    r"(?:-optimize-ddp-(?P<optimize_ddp>on|off|python-reducer))?(?:-(?P<measure>epoch|parity|convergence|fit|input))?"
-    r"(?:-s(?P<steps>\d+))?(?:-(?P<augmentation>gpu)-aug)?(?:-accumulate(?P<accumulate>\d+))?"
+    r"(?:-optimize-ddp-(?P<optimize_ddp>on|off|python-reducer))?"
+    r"(?:-(?P<measure>epoch|parity|convergence|fit|input|throughput|epochs))?(?:-s(?P<steps>\d+))?"
+    r"(?:-(?P<augmentation>gpu)-aug)?(?:-accumulate(?P<accumulate>\d+))?"
     r"(?:-on-(?P<data>[a-z0-9]+(?:-[a-z0-9]+)*))?"
 )
 

@@ -12,21 +12,25 @@ from collections.abc import Sequence
 
 from perf.commands.ab import AB, COMPARE
 from perf.commands.calibrate import CALIBRATE
+from perf.commands.candidates import CANDIDATES_COMMAND
 from perf.commands.ci import CI
+from perf.commands.epoch import EPOCH
 from perf.commands.investigate import INVESTIGATE, TRACEML
 from perf.commands.judge import JUDGE, REPORT
 from perf.commands.listing import CASES, MATRIX, SEEDS
+from perf.commands.recommend import RECOMMEND, TRAIN_ARGS
 from perf.commands.refresh import REFRESH
 from perf.commands.replay import REPLAY
 from perf.commands.run import RUN
 from perf.commands.scaling import SCALING
 from perf.commands.scoreboard import SCOREBOARD
+from perf.commands.sweep import SWEEP
 from perf.commands.trend import TREND
 from perf.verdicts import EXIT_BAD_INPUT
 
 COMMANDS = (
     *(JUDGE, REPORT, COMPARE, AB, CALIBRATE, INVESTIGATE, TRACEML, REFRESH, SCALING, TREND, SEEDS, CI),
-    *(RUN, MATRIX, CASES, REPLAY, SCOREBOARD),
+    *(RUN, MATRIX, CASES, REPLAY, SCOREBOARD, SWEEP, RECOMMEND, TRAIN_ARGS, EPOCH, CANDIDATES_COMMAND),
 )
 
 

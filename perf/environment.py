@@ -295,6 +295,14 @@ def gpu_states() -> list[GpuState]:
         return [_state(nvml, index, handle) for index, handle in enumerate(_visible(nvml))]
 
 
+def gpu_capability() -> tuple[int, int] | None:
+    """Return the compute capability of the first GPU that this process may use; None where NVML has no answer."""
+    with _nvml() as nvml:
+        handles = _visible(nvml)
+        found = _ask(nvml.nvmlDeviceGetCudaComputeCapability, handles[0]) if handles else None
+    return None if found is None else (int(found[0]), int(found[1]))
+
+
 def _gpu_fields() -> dict[str, Any]:
     with _nvml() as nvml:
         handles = _visible(nvml)

@@ -19,6 +19,7 @@ from typing import Any
 from perf import environment, ranked
 from perf.cluster import cluster
 from perf.dataset import read_data_set
+from perf.epochs import DEFAULT_EPOCHS, EPOCHS, epoch_signals
 from perf.evidence import CURVE, Evidence, collecting, left_behind
 from perf.gates import PROOF
 from perf.photos import write_photos
@@ -36,14 +37,17 @@ from perf.probes.parity import ADAPTATION, FULL_FLOAT32, parity
 from perf.probes.parts import Tally
 from perf.probes.profile import gpu_signals, sync_lines
 from perf.probes.step_time import step_time, timed_step
+from perf.probes.throughput import PRECISION, SAID, THROUGHPUT_PLANS, listening, throughput
 from perf.probes.trace import capture, without_ops
 from perf.probes.work import aten_ops, call_counts, dispatched_ops
 from perf.progress import Progress
 from perf.recipe import recipe_of, write_data
 from perf.record import PATCHED, TIMED, Record, Signal, write_record
+from perf.report.epochs import draw_metrics
 from perf.rfdetr_api import Built, Sample, Stepper, build, fit, flags, steered, task_of, validate
+from perf.rfdetr_epochs import EpochClock, build_epochs, fit_epochs
 from perf.rfdetr_fit import build_fit, write_fit_data
-from perf.rfdetr_train import build_training
+from perf.rfdetr_train import METRICS_FILE, build_training
 from perf.run_order import MINOR_VARIABLE, Order
 from perf.shapes import ShapesSpec, write_shapes
 from perf.workload import make_samples
@@ -126,15 +130,14 @@ class Run:
     def _measure(self, benchmark: Any) -> None:
         case = self.order.case
         _check_torch(self.record.environment.torch_minor)
-        with tempfile.TemporaryDirectory() as scratch, steered(case) as adaptations, self._watching():
+        with tempfile.TemporaryDirectory() as scratch, steered(case) as adaptations, self._watching(), self._heard():
             if self.order.patch:
                 import_patch(self.order.patch)
                 adaptations.append(f"patched by {self.order.patch.name}")
             compilation.reset()
             if case.takes_data:
                 self.record.adaptations = adaptations
-                on_data = {"convergence": self._train, "fit": self._fit, "input": self._measure_input}
-                on_data[case.measure](Path(scratch))
+                self._on_data(Path(scratch))
                 return
             built = build(case, Path(scratch))
             self.record.adaptations = [*adaptations, *built.adaptations]
@@ -143,6 +146,8 @@ class Run:
                 self._measure_epoch(built, Path(scratch))
             elif case.measure == "parity":
                 self._measure_parity(built, Path(scratch))
+            elif case.measure == "throughput":
+                self._measure_throughput(built, benchmark)
             else:
                 self._measure_step(built, benchmark)
             if case.distributed:
@@ -156,6 +161,18 @@ class Run:
             return
         with watching_graphs() as self.graphs:
             yield
+
+    @contextlib.contextmanager
+    def _heard(self) -> Iterator[None]:
+        """Keep in a sweep's cell what rfdetr says of precision, compile and CUDA graphs, however the cell ends."""
+        if self.order.case.measure != "throughput":
+            yield
+            return
+        with listening() as lines:
+            try:
+                yield
+            finally:
+                self.record.notes += [f"{SAID}{line}" for line in lines]
 
     def _merge(self) -> None:
         """Put what all ranks measured into the record; each calls this, and keeps what it measured itself in a file."""
@@ -183,6 +200,23 @@ class Run:
         spec = ShapesSpec(images_train=EPOCH_STEPS * batch * built.case.ranks, images_valid=batch)
         self._add(run_epoch(built, write_shapes(scratch, spec), self.progress))
 
+    def _measure_throughput(self, built: Built, benchmark: Any) -> None:
+        samples, plan = make_samples(built.case, built.resolution), THROUGHPUT_PLANS[built.case.lane]
+        self.record.warmup_steps = 1 + plan.warmup  # fewer where a step takes seconds
+        self.record.notes.append(f"{PRECISION}{built.trainer.precision}")
+
+        def body(stepper: Stepper) -> None:
+            self._add(self._first_step(stepper))
+            self.progress.say("timing steps")
+            for signals in throughput(stepper, benchmark, plan):
+                self._add(signals)
+
+        fit(built, samples, body)
+
+    def _on_data(self, scratch: Path) -> None:
+        on_data = {"convergence": self._train, "fit": self._fit, "input": self._measure_input, "epochs": self._epochs}
+        on_data[self.order.case.measure](scratch)
+
     def _measure_parity(self, built: Built, scratch: Path) -> None:
         self.record.adaptations.append(ADAPTATION)
         if str(built.trainer.precision) == "32-true" and built.case.lane == "gpu":
@@ -206,6 +240,23 @@ class Run:
             self.record.notes += keep(curve, scratch / "out", stem)
             self.record.evidence = left_behind(stem)
         self._add(convergence_signals(curve))
+        self._add([one for one in compilation.signals(self.model) if case.compile and one.name in PROOF])
+
+    def _epochs(self, _: Path) -> None:
+        """Train whole epochs on a COCO 2017 tree, going on where an earlier process of this run ended."""
+        case, order = self.order.case, self.order
+        if order.data is None:
+            msg = f"{case.id}: whole epochs need a data set: rfdetr-perf epoch --coco-root DIR"
+            raise ValueError(msg)
+        output = order.stem.with_suffix(".out").resolve()
+        built = build_epochs(case, order.data, output, case.steps or DEFAULT_EPOCHS)
+        self.record.adaptations += built.adaptations
+        self._take(built)
+        clock = EpochClock(order.stem.with_suffix(EPOCHS), case.batch_size, self.progress.say)
+        with self.progress.during("training", lambda: clock.text):
+            fit_epochs(built, clock)
+        self.record.notes += draw_metrics(output / METRICS_FILE)
+        self._add(epoch_signals(clock.epochs))
         self._add([one for one in compilation.signals(self.model) if case.compile and one.name in PROOF])
 
     def _fit(self, scratch: Path) -> None:

@@ -41,6 +41,8 @@ from perf.suites import catalogue
         ),
         (Case(config="nano", workers=8, measure="input", data="cells"), "nano-b4-w8-input-on-cells"),
         (Case(config="nano", measure="fit"), "nano-b4-fit"),
+        (Case(config="nano", batch_size=64, precision="fp8", measure="throughput"), "nano-b64-fp8-throughput"),
+        (Case(config="nano", measure="epochs", steps=3, data="coco2017"), "nano-b4-epochs-s3-on-coco2017"),
         (Case(config="nano", compile=True, workers=8, measure="fit"), "nano-b4-compile-w8-fit"),
         (
             Case(config="nano", measure="fit", steps=50, accumulate=4, augmentation="gpu", data="cells"),
@@ -254,7 +256,7 @@ def test_impossible_cases_are_refused(fields: dict[str, object]) -> None:
         ({"measure": "input", "devices": 2}, "input is read without a model"),
         ({"measure": "convergence", "accumulate": 2}, "accumulate is of a fit"),
         ({"measure": "fit", "padded": True}, "padded is of the fixed batch"),
-        ({"measure": "fit", "devices": 2}, "a fit is of one process"),
+        ({"measure": "fit", "devices": 2}, "measure='fit' is of one process"),
     ],
 )
 def test_what_a_training_alone_has_is_refused_elsewhere(fields: dict[str, Any], said: str) -> None:

@@ -13,7 +13,7 @@ from perf.matrix import DEFAULT_RFDETR, MATRIX
 pytest.importorskip("nox")
 
 ROOT = Path(__file__).resolve().parents[2]
-KINDS = ("perf", "ab", "calibrate", "investigate", "traceml")
+KINDS = ("perf", "ab", "calibrate", "sweep", "epoch", "investigate", "traceml")
 OTHERS = ["tests", "journeys", "releases", "replay", "scoreboard", "lint", "ci"]
 NAMES = [*(f"{kind}-{minor}" for kind in KINDS for minor in MATRIX), *OTHERS]
 

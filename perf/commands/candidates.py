@@ -1,0 +1,88 @@
+"""``candidates``: changes to rfdetr that may be faster, whether they apply, and whether they compute the same."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from perf.commands.arguments import Command
+from perf.commands.output import say
+from perf.suites import LANES
+
+if TYPE_CHECKING:
+    from perf.candidates import Candidate
+    from perf.case import Case
+
+
+def _declare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="*", metavar="NAME", help="default: all")
+    parser.add_argument("--check", action="store_true", help="hold the losses of each against those without it")
+    parser.add_argument("--lane", choices=("auto", *LANES), default="auto")
+    parser.add_argument("--case", metavar="ID", help="whose losses; default: Nano, eager")
+
+
+def _candidates(options: argparse.Namespace) -> int:
+    from perf.candidates import CANDIDATES, find_candidate
+
+    chosen = [find_candidate(name) for name in options.name] or list(CANDIDATES)
+    case = _case(options)
+    codes = []
+    for candidate in chosen:
+        say(f"{candidate.name}: {candidate.what}\n")
+        code, told = _checked(candidate, case) if options.check else (0, _commands(candidate))
+        say(f"{told}\n")
+        codes.append(code)
+    return max(codes)
+
+
+def _case(options: argparse.Namespace) -> Case:
+    from perf.case import find_case
+    from perf.session import lane_here
+
+    default = "nano-b4" if lane_here(options.lane) == "gpu" else "nano-cpu-b2"
+    return find_case(options.case or default)
+
+
+def _commands(candidate: Candidate) -> str:
+    patch = f"--head-patch perf/candidates/{candidate.path.name}"
+    return (
+        f"  losses: rfdetr-perf candidates {candidate.name} --check\n"
+        f"  speed and counts: rfdetr-perf ab --case {candidate.case} {patch}\n"
+        f"  mAP: rfdetr-perf ab --suite convergence {patch}"
+    )
+
+
+def _checked(candidate: Candidate, case: Case) -> tuple[int, str]:
+    """Return the exit code and what the candidate's losses are against those without it."""
+    command = [sys.executable, "-m", "perf.rfdetr_candidates", case.id, str(candidate.path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return 1, f"  failed: {(done.stderr.strip() or done.stdout.strip()).splitlines()[-1]}"
+    told = json.loads(done.stdout.splitlines()[-1])
+    if "does_not_apply" in told:
+        return 3, f"  {told['does_not_apply']}"
+    return compared(candidate, told["losses"], on_cpu=case.lane == "cpu")
+
+
+def compared(candidate: Candidate, losses: dict[str, Any], *, on_cpu: bool) -> tuple[int, str]:
+    """Return the exit code and a line for losses before and after: 0 where all are within the tolerance."""
+    wrong = {name: pair for name, pair in losses.items() if not _alike(pair[0], pair[1], candidate.tolerance)}
+    if wrong:
+        shown = "; ".join(f"{name} {before!r} -> {after!r}" for name, (before, after) in wrong.items())
+        return 1, f"  {len(wrong)} of {len(losses)} losses differ: {shown}"
+    how = "bitwise equal" if all(a == b for a, b in losses.values()) else f"within {candidate.tolerance:g}"
+    note = "; it changes nothing on a CPU, so that this proves nothing of it" if on_cpu and candidate.on_gpu else ""
+    return 0, f"  {len(losses)} losses {how}{note}"
+
+
+def _alike(before: float, after: float, tolerance: float) -> bool:
+    return before == after or math.isclose(before, after, rel_tol=tolerance, abs_tol=tolerance * 1e-2)
+
+
+CANDIDATES_COMMAND = Command(
+    "candidates", "list changes to rfdetr that may be faster, and check what they compute", _declare, _candidates
+)

@@ -1,0 +1,257 @@
+"""What to train with, from the cells of sweeps. Pure.
+
+The recommended setting is the fastest one that was measured and keeps the headroom: no cell is guessed from others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from perf.case import Case
+from perf.cells import Cell
+from perf.input_rate import loader_rates
+from perf.record import Record
+from perf.sweep_plan import FIRST_BATCH, TOLERANCE, best, smallest_near_best
+
+# Share of the device's memory to keep free. Validation, EMA and larger targets than a sweep's 12 boxes need some.
+HEADROOM = 0.1
+# COCO 2017 train.
+IMAGES = 118_287
+# A change is worth naming that gains so much.
+WORTH = 0.05
+
+
+class Payback(NamedTuple):
+    """When a lever's first step is paid back: ``epochs`` of so many images; None: never, it is no faster.
+
+    ``eager`` is what it is held against; ``cold`` whether the first step included a cold compile.
+    """
+
+    eager: Cell
+    cell: Cell
+    epochs: float | None
+    cold: bool
+
+
+class Change(NamedTuple):
+    """One thing to change: what, how many times as fast that is, and the two cells that say so (None: the loader's)."""
+
+    what: str
+    gain: float
+    before: Cell | None = None
+    after: Cell | None = None
+
+
+class Advice(NamedTuple):
+    """What the cells of one config on one device say.
+
+    ``fastest`` keeps the headroom and is what is recommended; None where no cell was measured that does.
+    ``smallest`` has the smallest batch within 2 % of it. ``changes`` are what to change first, largest gain first.
+    """
+
+    config: str
+    cells: Sequence[Cell]
+    fastest: Cell | None
+    smallest: Cell | None
+    payback: Payback | None
+    changes: Sequence[Change]
+    workers: int | None
+    busy_note: str
+
+
+def advise(
+    cells: Sequence[Cell], *, headroom: float = HEADROOM, images: int = IMAGES, loader: dict[int, float] | None = None
+) -> list[Advice]:
+    """Return the advice for each config among ``cells``, which are of one device.
+
+    ``loader``: images per second that rfdetr's loader gave, by the number of workers.
+    """
+    configs = dict.fromkeys(cell.case.config for cell in cells)
+    of = {config: [cell for cell in cells if cell.case.config == config] for config in configs}
+    return [_advice(config, found, headroom, images, loader) for config, found in of.items()]
+
+
+def _advice(
+    config: str, cells: Sequence[Cell], headroom: float, images: int, loader: dict[int, float] | None
+) -> Advice:
+    allowed = candidates(cells, headroom)
+    fastest = best(allowed)
+    smallest = smallest_near_best(allowed)
+    return Advice(
+        config,
+        cells,
+        fastest,
+        smallest,
+        payback(fastest, cells, images) if fastest else None,
+        changes(cells, fastest, loader) if fastest else [],
+        workers_for(fastest.rate, loader) if fastest and loader else None,
+        _busy_note(fastest),
+    )
+
+
+def candidates(cells: Iterable[Cell], headroom: float) -> list[Cell]:
+    """Return the cells that can be recommended: measured, with the headroom, and settable.
+
+    rfdetr has no keyword for Inductor's reduce-overhead: it is measured and shown, and nobody can ask for it.
+    """
+    return [c for c in cells if c.measured and fits(c, headroom) and c.lever != "reduce-overhead"]
+
+
+def fits(cell: Cell, headroom: float) -> bool:
+    """Return whether a cell leaves so much of the memory free; one that does not tell its share is taken to."""
+    return cell.memory is None or cell.memory <= 1 - headroom
+
+
+def payback(chosen: Cell, cells: Iterable[Cell], images: int) -> Payback | None:
+    """Return when the compile of ``chosen``, or else of the fastest compiled cell, is paid back.
+
+    It is held against the eager cell of the same batch size and precision; None where there is no such pair.
+    """
+    measured = [cell for cell in cells if cell.measured]
+    compiled = chosen if chosen.case.compile else best(c for c in measured if c.case.compile and _twin(c, measured))
+    eager = _twin(compiled, measured) if compiled else None
+    if compiled is None or eager is None or compiled.first_step is None or eager.first_step is None:
+        return None
+    saved = images / eager.rate - images / compiled.rate
+    cost = max(0.0, compiled.first_step - eager.first_step)
+    return Payback(eager, compiled, cost / saved if saved > 0 else None, compiled.cold)
+
+
+def _twin(cell: Cell, cells: Iterable[Cell]) -> Cell | None:
+    """Return the eager cell of the same batch size and precision."""
+    same = (cell.case.batch_size, cell.case.precision)
+    return next((c for c in cells if c.lever == "eager" and (c.case.batch_size, c.case.precision) == same), None)
+
+
+def changes(cells: Sequence[Cell], fastest: Cell, loader: dict[int, float] | None) -> list[Change]:
+    """Return what to change first of rfdetr's defaults (batch 4, eager, 2 workers), largest gain first.
+
+    Each is held against the default alone, at what the sweep has. Workers come first where the loader is slower than
+    the default step: nothing else helps then.
+    """
+    measured = [cell for cell in cells if cell.measured]
+    default = _default(measured, fastest)
+    found = [] if default is None else [*_batch(default, measured), *_levers(default, measured)]
+    found = sorted((one for one in found if one.gain >= 1 + WORTH), key=lambda one: -one.gain)
+    slow = _workers(default.rate if default else fastest.rate, fastest.rate, loader)
+    return [*([slow] if slow else []), *found]
+
+
+def _default(measured: Sequence[Cell], fastest: Cell) -> Cell | None:
+    """Return the cell nearest to rfdetr's defaults: eager, at the smallest batch from 4 on, in the usual precision."""
+    eager = [cell for cell in measured if cell.lever == "eager"]
+    usual = [c for c in eager if c.case.precision == ("bf16" if _has(eager, "bf16") else fastest.case.precision)]
+    return min(usual, key=lambda c: (c.case.batch_size < FIRST_BATCH, c.case.batch_size), default=None)
+
+
+def _has(cells: Iterable[Cell], precision: str) -> bool:
+    return any(cell.case.precision == precision for cell in cells)
+
+
+def _batch(default: Cell, measured: Sequence[Cell]) -> list[Change]:
+    same = [c for c in measured if c.lever == "eager" and c.case.precision == default.case.precision]
+    larger = smallest_near_best(same)
+    if larger is None or larger is default:
+        return []
+    return [Change(f"batch_size={larger.case.batch_size}", larger.rate / default.rate, default, larger)]
+
+
+_NAMES = {
+    "compile": "compile=True",
+    "graphs": "cuda_graphs=True",
+    "both": "compile=True and cuda_graphs=True",
+    "reduce-overhead": "compile with mode='reduce-overhead'",
+}
+
+
+def _levers(default: Cell, measured: Sequence[Cell]) -> list[Change]:
+    same = (default.case.batch_size, default.case.precision)
+    twins = [c for c in measured if c.lever != "eager" and (c.case.batch_size, c.case.precision) == same]
+    return [Change(_NAMES[cell.lever], cell.rate / default.rate, default, cell) for cell in twins]
+
+
+def _workers(now: float, wanted: float, loader: dict[int, float] | None) -> Change | None:
+    """Return the change of workers where those of the default cannot feed the default step."""
+    if not loader or 2 not in loader or loader[2] >= now:
+        return None
+    count = workers_for(wanted, loader)
+    return Change(f"num_workers={count}", min(now, loader[2] * (count or 2) / 2) / loader[2])
+
+
+def workers_for(rate: float, loader: dict[int, float] | None) -> int | None:
+    """Return how many workers give ``rate`` images per second: a number that was measured, else by the best per worker.
+
+    None where the loader was not measured with any.
+    """
+    of_workers = {workers: found for workers, found in (loader or {}).items() if workers}
+    enough = [workers for workers, found in of_workers.items() if found >= rate]
+    if enough or not of_workers:
+        return min(enough, default=None)
+    most = max(of_workers)
+    return -int(-rate * most // of_workers[most])
+
+
+def _busy_note(cell: Cell | None) -> str:
+    if cell is None or cell.busy is None:
+        return ""
+    share = f"the GPU is busy for {100 * cell.busy:.0f} % of a step"
+    return share if cell.busy >= 0.8 else f"{share}: the host is the limit, and a faster CPU would help"
+
+
+def best_loader_rates(records: Iterable[Record]) -> dict[int, float]:
+    """Return the loader's images per second by workers: the best of the finished records that measured it."""
+    found: dict[int, float] = {}
+    for record in records:
+        for workers, rate in loader_rates(record.signals).items() if record.status == "finished" else ():
+            found[workers] = max(rate, found.get(workers, 0.0))
+    return found
+
+
+class Check(NamedTuple):
+    """How far the recommended setting of some cells is from the best of all cells. ``share`` is of the best's rate."""
+
+    recommended: Cell
+    best: Cell
+    share: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is within 2 % of the best."""
+        return self.share >= 1 - TOLERANCE
+
+
+def check(partial: Sequence[Cell], exhaustive: Sequence[Cell], headroom: float = HEADROOM) -> list[Check]:
+    """Hold what is recommended from ``partial`` cells against the best of an ``exhaustive`` sweep, config by config.
+
+    The rate of the recommended setting is that which the exhaustive sweep measured, where it did: two sessions of one
+    setting differ by the host's noise.
+    """
+    found = []
+    for advice in advise(partial, headroom=headroom):
+        all_of_it = [c for c in candidates(exhaustive, headroom) if c.case.config == advice.config]
+        fastest = best(all_of_it)
+        if advice.fastest and fastest:
+            there = next((c for c in all_of_it if c.case == advice.fastest.case), advice.fastest)
+            found.append(Check(advice.fastest, fastest, there.rate / fastest.rate))
+    return found
+
+
+def model_arguments(case: Case) -> dict[str, object]:
+    """Return the keywords of the model's constructor for a setting."""
+    found: dict[str, object] = {}
+    if case.compile:
+        found["compile"] = True
+    if case.cuda_graphs:
+        found["cuda_graphs"] = True
+    return found
+
+
+def train_arguments(case: Case, workers: int | None = None) -> dict[str, object]:
+    """Return the keywords of ``train()`` for a setting, as it was measured: one size, no accumulation."""
+    found: dict[str, object] = {"batch_size": case.batch_size, "grad_accum_steps": 1}
+    if case.precision != "auto":
+        found["amp_dtype"] = None if case.precision == "fp32" else case.precision
+    if workers is not None:
+        found["num_workers"] = workers
+    return {**found, "multi_scale": False}

@@ -1,0 +1,135 @@
+"""The part of :mod:`perf.rfdetr_api` that trains whole epochs as users do: all of rfdetr's callbacks, checkpoints too,
+so that a training goes on after a disconnect.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from perf.case import Case
+from perf.dataset import COCO_HEAD
+from perf.epochs import Epoch, read_epochs, write_epochs
+from perf.rfdetr_api import Built, More, build
+
+LAST = "last.ckpt"  # rewritten by rfdetr after every epoch
+
+
+def build_epochs(case: Case, root: Path, output_dir: Path, epochs: int) -> Built:
+    """Build what trains ``case`` for ``epochs`` on the COCO 2017 tree at ``root``, going on where ``output_dir`` is.
+
+    Raises:
+        ValueError: this rfdetr has no such config or setting.
+    """
+    checkpoint = output_dir / LAST
+    train: dict[str, Any] = {
+        "dataset_dir": str(root),
+        "dataset_file": "coco",
+        "epochs": epochs,
+        "resume": str(checkpoint) if checkpoint.is_file() else None,
+        "seed": 0,
+    }
+    trainer = {"max_epochs": epochs, "num_sanity_val_steps": 0}
+    return build(case, output_dir, 0, More({"num_classes": COCO_HEAD}, train, trainer))
+
+
+class EpochClock:
+    """Times each epoch of a fit and keeps them at ``path``, those of before an interruption included."""
+
+    def __init__(self, path: Path, batch_size: int, tell: Callable[[str], None]) -> None:
+        self.epochs = read_epochs(path)
+        self.text = ""
+        self._path, self._batch, self._tell = path, batch_size, tell
+        self._began = self._validating = self._validation = 0.0
+        self._ended: float | None = None
+
+    def callback(self) -> Any:
+        """Return the Lightning callback that does it."""
+        from pytorch_lightning import Callback
+
+        clock = self
+
+        class Follow(Callback):
+            def on_train_epoch_start(self, trainer: Any, *_: Any) -> None:
+                clock.begin(trainer.current_epoch)
+
+            def on_train_batch_end(self, trainer: Any, _module: Any, _out: Any, _batch: Any, index: int) -> None:
+                clock.text = f"epoch {trainer.current_epoch}, batch {index + 1} of {trainer.num_training_batches}"
+
+            def on_validation_start(self, *_: Any) -> None:
+                clock.validating()
+
+            def on_validation_end(self, *_: Any) -> None:
+                clock.validated()
+
+            def on_train_epoch_end(self, trainer: Any, *_: Any) -> None:
+                clock.end(trainer)
+
+            def on_train_end(self, *_: Any) -> None:
+                clock.close()
+
+        return Follow()
+
+    def begin(self, epoch: int) -> None:
+        """Begin an epoch; what is known of it and of later ones is of a training that did not get so far again."""
+        self.close()
+        self.epochs = [one for one in self.epochs if one.epoch < epoch]
+        self._validation, self._began = 0.0, time.perf_counter()
+
+    def validating(self) -> None:
+        """Begin its validation."""
+        self._validating = time.perf_counter()
+
+    def validated(self) -> None:
+        """End its validation."""
+        self._validation += time.perf_counter() - self._validating
+
+    def end(self, trainer: Any) -> None:
+        """End the epoch, but for what rfdetr does after it."""
+        self._ended = time.perf_counter()
+        batches = trainer.num_training_batches
+        validated = sum(len(loader.dataset) for loader in _loaders(trainer)) if self._validation else 0
+        one = Epoch(
+            epoch=trainer.current_epoch,
+            train=self._ended - self._began - self._validation,
+            validation=self._validation,
+            train_images=int(batches) * self._batch,
+            validation_images=validated,
+        )
+        self.epochs.append(one)
+        self._keep()
+
+    def close(self) -> None:
+        """Add what came after the epoch to it: writing checkpoints."""
+        if self._ended is None:
+            return
+        other, self._ended = time.perf_counter() - self._ended, None
+        self.epochs[-1] = self.epochs[-1].model_copy(update={"other": other})
+        self._keep()
+        last = self.epochs[-1]
+        self._tell(f"epoch {last.epoch}: {last.seconds:.1f} s, of which validation {last.validation:.1f} s")
+
+    def _keep(self) -> None:
+        write_epochs(self._path, self.epochs)
+
+
+def _loaders(trainer: Any) -> list[Any]:
+    found = trainer.val_dataloaders
+    return list(found) if isinstance(found, list | tuple) else [found] if found is not None else []
+
+
+def fit_epochs(built: Built, clock: EpochClock) -> None:
+    """Run rfdetr's own ``fit`` to the last epoch, from its last checkpoint where there is one."""
+    from rfdetr.training import RFDETRDataModule
+
+    built.trainer.callbacks.insert(0, clock.callback())  # before those that write checkpoints
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Lightning's advice on workers and loggers
+        module = RFDETRDataModule(built.model_config, built.train_config)
+        try:
+            built.trainer.fit(built.module, datamodule=module, ckpt_path=built.train_config.resume or None)
+        except SystemExit as end:  # what Lightning makes of Ctrl-C
+            raise KeyboardInterrupt from end

@@ -1,0 +1,95 @@
+"""Sweeps that are stored: a folder of records, or one small file with their cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from perf.cells import Cell, cells_of
+from perf.environment import Environment
+from perf.pool import made_with, pooling_key
+from perf.recommend import best_loader_rates
+from perf.record import Record, explain, parse_json, write_model
+from perf.record_files import Narrowing, take
+from perf.sweep import MANIFEST, read_asked
+
+
+class Stored(BaseModel):
+    """The cells of one device and the environment that they are of.
+
+    ``unsupported`` says what could not be tried there, ``loader`` the images per second of so many workers. A cell's
+    fields are those of :class:`perf.cells.Cell`.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    environment: Environment
+    cells: list[dict[str, object]]
+    unsupported: dict[str, str] = {}
+    loader: dict[int, float] = {}
+
+    @property
+    def found(self) -> list[Cell]:
+        """The cells."""
+        return TypeAdapter(list[Cell]).validate_python(self.cells)
+
+
+def read_sweep(path: Path, narrowing: Narrowing = Narrowing()) -> Stored:  # noqa: B008  (immutable)
+    """Return the sweep at ``path``: a folder of records, of one or more sweeps, or a file that was stored.
+
+    Raises:
+        ValueError: no cell there, files that cannot be read, or records of several devices, torch minors or releases of
+            rfdetr; says which and what to do.
+    """
+    if path.is_file() and not path.name.endswith(".record.json"):
+        try:
+            return Stored.model_validate(parse_json(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise ValueError(explain(path, error)) from error
+    records = list(take(path, narrowing).values())
+    cells = cells_of(records)
+    if not cells:
+        msg = f"{path}: no cell of a sweep among its records; measure first: rfdetr-perf sweep"
+        raise ValueError(msg)
+    ours = [record for record in records if record.case.measure == "throughput"]
+    _check_alike(path, ours)
+    return Stored(
+        environment=ours[0].environment,
+        cells=[_plain(cell) for cell in cells],
+        unsupported=_unsupported(path),
+        loader=best_loader_rates(records),
+    )
+
+
+def _plain(cell: Cell) -> dict[str, object]:
+    found = cell._asdict()
+    return {**found, "case": cell.case.model_dump(exclude_defaults=True)}
+
+
+def _check_alike(path: Path, records: Sequence[Record]) -> None:
+    """Raise ValueError where cells differ in what would be taken for a setting's effect."""
+    first = _key(records[0].environment)
+    for record in records:
+        differing = [name for name, value in _key(record.environment).items() if value != first[name]]
+        if differing:
+            told = ", ".join(f"{n} {first[n]} and {_key(record.environment)[n]}" for n in differing)
+            msg = f"{path}: {records[0].case_id} and {record.case_id} were measured with {told}: give one sweep"
+            raise ValueError(msg)
+
+
+def _key(environment: Environment) -> dict[str, object]:
+    return {**pooling_key(environment), **made_with(environment), "cpu_model": environment.cpu_model}
+
+
+def _unsupported(path: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for manifest in sorted(path.rglob(MANIFEST)) if path.is_dir() else []:
+        found |= read_asked(manifest.parent).unsupported
+    return found
+
+
+def store(path: Path, sweep: Stored) -> None:
+    """Write a sweep's cells to ``path``, whole or not at all."""
+    write_model(path, sweep)

@@ -1,0 +1,300 @@
+"""The plan of a sweep: which cell comes next, given what became of those before. Pure.
+
+Everything is a function of the grid and of the cells so far, so that a sweep that was killed goes on where it was.
+
+A series is one config, precision and lever over batch sizes. It begins at rfdetr's default batch, or lower where that
+does not fit, and doubles until memory runs out; then batch sizes between two of them are tried where the rate
+saturates. With a budget the most telling cells come first and the rest is left out; the order is:
+
+1. the first series (bf16, eager), doubled until two doublings in a row gain less than 2 %: where does a bigger batch
+   stop to pay?
+2. each other lever in that precision at the smallest batch within 2 % of the best so far, doubled once more as long as
+   that gains 2 %; then at rfdetr's default batch, where launches cost most;
+3. the fastest lever in each other precision, at its batch;
+4. the batch sizes between two doublings of the fastest series, where its rate saturates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from perf.case import Case, Lane, Precision
+from perf.cells import Cell
+from perf.levers import Lever, Machine, case_of, unsupported
+
+# What "as fast as" means: batch sizes and settings within this share of the best are not told apart.
+TOLERANCE = 0.02
+FIRST_BATCH = 4  # rfdetr's default
+MOST_BATCH = 1024
+# At most so many sizes between two doublings.
+REFINEMENTS = 2
+
+
+class Grid(BaseModel):
+    """What a sweep is over. Without ``batch_sizes`` they are found: doubled until memory runs out, or at ``most``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    configs: tuple[str, ...]
+    lane: Lane
+    precisions: tuple[Precision, ...]
+    levers: tuple[Lever, ...]
+    batch_sizes: tuple[int, ...] = ()
+    most: int = Field(default=MOST_BATCH, ge=1)
+
+
+class Series(NamedTuple):
+    """The cells that differ in batch size only."""
+
+    config: str
+    lane: Lane
+    precision: Precision
+    lever: Lever
+
+    def case(self, batch_size: int) -> Case:
+        """Return the case at one batch size."""
+        return case_of(self.config, self.lane, self.precision, self.lever, batch_size)
+
+
+Cells = dict[str, Cell]
+
+
+def series_of(grid: Grid, machine: Machine) -> list[Series]:
+    """Return the series that can be tried here, the first precision's first."""
+    return [s for s in _all_series(grid) if not unsupported(s.config, s.precision, s.lever, machine)]
+
+
+def refused(grid: Grid, machine: Machine) -> dict[Series, str]:
+    """Return the series that cannot be tried here, and why."""
+    told = {s: unsupported(s.config, s.precision, s.lever, machine) for s in _all_series(grid)}
+    return {series: why for series, why in told.items() if why}
+
+
+def _all_series(grid: Grid) -> Iterator[Series]:
+    for config in grid.configs:
+        for precision in grid.precisions:
+            for lever in grid.levers:
+                yield Series(config, grid.lane, precision, lever)
+
+
+def next_case(grid: Grid, machine: Machine, cells: Cells, *, telling: bool, skipped: Iterable[str] = ()) -> Case | None:
+    """Return the cell to measure next; None where nothing is left.
+
+    ``telling``: only the most telling ones, in their order. ``skipped`` are ids that are not to be measured.
+    """
+    left = set(skipped)
+    wanted = _telling(grid, machine, cells) if telling else _exhaustive(grid, machine, cells)
+    return next((case for case in wanted if case.id not in cells and case.id not in left), None)
+
+
+def _exhaustive(grid: Grid, machine: Machine, cells: Cells) -> Iterator[Case]:
+    for series in series_of(grid, machine):
+        yield from _given(series, grid, cells) if grid.batch_sizes else _ladder(series, grid, cells)
+        if not grid.batch_sizes:
+            yield from refinement(series, cells)
+
+
+def _given(series: Series, grid: Grid, cells: Cells) -> Iterator[Case]:
+    """Yield the batch sizes that were asked for, up to the first that does not fit."""
+    for batch in sorted(set(grid.batch_sizes)):
+        yield series.case(batch)
+        if _does_not_fit(series, batch, cells):
+            return
+
+
+def _does_not_fit(series: Series, batch: int, cells: Cells) -> bool:
+    cell = cells.get(series.case(batch).id)
+    return cell is not None and cell.outcome == "out of memory"
+
+
+def _ladder(series: Series, grid: Grid, cells: Cells, start: int = FIRST_BATCH) -> Iterator[Case]:
+    """Yield doubled batch sizes until one does not fit; halved ones first where the first does not.
+
+    A size that raised ends it too: a larger one would raise alike.
+    """
+    batch = min(start, grid.most)
+    yield series.case(batch)
+    while _does_not_fit(series, batch, cells) and batch > 1:
+        batch //= 2
+        yield series.case(batch)
+    while batch * 2 <= grid.most and _worked(series, batch, cells):
+        batch *= 2
+        yield series.case(batch)
+
+
+def _worked(series: Series, batch: int, cells: Cells) -> bool:
+    """Return whether a larger batch is worth trying after this one; one that is still to come is assumed to work."""
+    cell = cells.get(series.case(batch).id)
+    return cell is None or cell.outcome in ("measured", "fell back", "not run")
+
+
+def _telling(grid: Grid, machine: Machine, cells: Cells) -> Iterator[Case]:
+    for config in grid.configs:
+        possible = [series for series in series_of(grid, machine) if series.config == config]
+        if possible:
+            yield from _telling_of(possible, grid, cells)
+
+
+def _telling_of(possible: Sequence[Series], grid: Grid, cells: Cells) -> Iterator[Case]:
+    first = possible[0]
+    yield from _until_saturated(first, grid, cells)
+    alike = [series for series in possible[1:] if series.precision == first.precision]
+    for series in alike:
+        yield from _climb(series, _knee(first, grid, cells), grid, cells)
+    for series in alike:
+        yield from (series.case(batch) for batch in _start(grid))
+    yield from _other_precisions(possible, first, grid, cells)
+    if fastest := best(_measured(possible, cells)):
+        yield from refinement(_series_with(fastest, possible), cells)
+
+
+def _other_precisions(possible: Sequence[Series], first: Series, grid: Grid, cells: Cells) -> Iterator[Case]:
+    fastest = best(_measured([s for s in possible if s.precision == first.precision], cells))
+    lever = fastest.lever if fastest else first.lever
+    batch = fastest.case.batch_size if fastest else FIRST_BATCH
+    for precision in dict.fromkeys(series.precision for series in possible):
+        if precision != first.precision:
+            here = [series for series in possible if series.precision == precision]
+            chosen = next((series for series in here if series.lever == lever), here[0])
+            yield from _climb(chosen, batch, grid, cells)
+
+
+def _start(grid: Grid) -> tuple[int, ...]:
+    return grid.batch_sizes[:1] or (min(FIRST_BATCH, grid.most),)
+
+
+def _sizes(series: Series, grid: Grid, cells: Cells) -> Iterator[Case]:
+    return _given(series, grid, cells) if grid.batch_sizes else _ladder(series, grid, cells)
+
+
+def _until_saturated(series: Series, grid: Grid, cells: Cells) -> Iterator[Case]:
+    """Yield the series' sizes until the last two brought less than the tolerance each."""
+    flat, before = 0, 0.0
+    for case in _sizes(series, grid, cells):
+        yield case
+        cell = cells.get(case.id)
+        if cell is None or not cell.measured:
+            continue
+        flat = flat + 1 if cell.rate < (1 + TOLERANCE) * before else 0
+        before = max(before, cell.rate)
+        if flat == 2:
+            return
+
+
+def _climb(series: Series, start: int, grid: Grid, cells: Cells) -> Iterator[Case]:
+    """Yield the series at ``start`` or what fits below it, and larger ones while each gains the tolerance."""
+    sizes = [batch for batch in _possible_sizes(grid) if batch <= start][::-1] or [start]
+    fitting = None
+    for batch in sizes:
+        yield series.case(batch)
+        if not _does_not_fit(series, batch, cells):
+            fitting = batch
+            break
+    larger = [batch for batch in _possible_sizes(grid) if fitting is not None and batch > fitting]
+    before = cells.get(series.case(fitting).id) if fitting is not None else None
+    for batch in larger:
+        if before is None or not before.measured or _does_not_fit(series, batch, cells):
+            return
+        yield series.case(batch)
+        now = cells.get(series.case(batch).id)
+        if now is None or now.rate < (1 + TOLERANCE) * before.rate:
+            return
+        before = now
+
+
+def _possible_sizes(grid: Grid) -> list[int]:
+    doubled = [2**power for power in range(grid.most.bit_length()) if 2**power <= grid.most]
+    return sorted(set(grid.batch_sizes)) or doubled
+
+
+def _knee(series: Series, grid: Grid, cells: Cells) -> int:
+    """Return the smallest batch of a series that is as fast as its best; the first size where nothing was measured."""
+    found = smallest_near_best(_measured([series], cells))
+    return found.case.batch_size if found else _start(grid)[0]
+
+
+def _measured(possible: Sequence[Series], cells: Cells) -> list[Cell]:
+    of = {(s.config, s.precision, s.lever) for s in possible}
+    return [c for c in cells.values() if c.measured and (c.case.config, c.case.precision, c.lever) in of]
+
+
+def _series_with(cell: Cell, possible: Sequence[Series]) -> Series:
+    return next(s for s in possible if (s.precision, s.lever) == (cell.case.precision, cell.lever))
+
+
+def best(cells: Iterable[Cell]) -> Cell | None:
+    """Return the fastest of these cells; of two alike the smaller batch."""
+    return max(cells, key=lambda cell: (cell.rate, -cell.case.batch_size), default=None)
+
+
+def smallest_near_best(cells: Sequence[Cell], tolerance: float = TOLERANCE) -> Cell | None:
+    """Return the cell with the smallest batch within ``tolerance`` of the fastest; of two alike the faster."""
+    fastest = best(cells)
+    if fastest is None:
+        return None
+    near = [cell for cell in cells if cell.rate >= (1 - tolerance) * fastest.rate]
+    return min(near, key=lambda cell: (cell.case.batch_size, -cell.rate))
+
+
+def refinement(series: Series, cells: Cells) -> Iterator[Case]:
+    """Yield the batch size between the smallest that is as fast as the best and the next smaller one that is not."""
+    of = {cell.case.batch_size: cell for cell in _measured([series], cells)}
+    near = smallest_near_best(list(of.values()))
+    tried = [cell for cell in cells.values() if _is_between(cell, series)]
+    if near is None or len(tried) >= REFINEMENTS:
+        return
+    below = max((batch for batch in of if batch < near.case.batch_size), default=None)
+    between = None if below is None else _between(below, near.case.batch_size)
+    if between is not None and not _does_not_fit(series, between, cells):
+        yield series.case(between)
+
+
+def _is_between(cell: Cell, series: Series) -> bool:
+    """Return whether this is a cell of the series at no doubled size."""
+    batch = cell.case.batch_size
+    return cell.case == series.case(batch) and batch & (batch - 1) != 0
+
+
+def _between(low: int, high: int) -> int | None:
+    """Return a batch size halfway, a multiple of 4; None where there is none, or the two are close already."""
+    middle = (low + high) // 2 // 4 * 4
+    return middle if low < middle < high and high - low >= max(8, high // 8) else None
+
+
+# How long a cell takes where none like it was measured yet, in s: starting Python, building and stepping; and what a
+# compile adds, with a warm Inductor cache and with a cold one.
+# compile with CUDA graphs has symbolic shapes, on which a cold compile takes twenty minutes (docs/compiling.md).
+_COLD_BOTH = 1163.0
+_PRIOR = {"gpu": (30.0, 30.0, 150.0), "cpu": (25.0, 20.0, 20.0)}
+
+
+class Estimate(NamedTuple):
+    """How long cells take, in s. ``known`` are times that were measured here, by lever; ``warm`` the cache."""
+
+    lane: Lane
+    known: dict[str, list[float]]
+    warm: bool = True
+
+    def seconds(self, case: Case, lever: Lever) -> float:
+        """Return how long one cell is likely to take."""
+        times = self.known.get(lever, [])
+        if times:
+            return max(median(times), times[-1])
+        plain, warm, cold = _PRIOR[self.lane]
+        base = median(self.known["eager"]) if self.known.get("eager") else plain
+        if not self.warm and lever == "both":
+            cold = _COLD_BOTH
+        return base + (warm if self.warm else cold) * case.compile
+
+
+def foreseen(grid: Grid, machine: Machine, cells: Cells, *, telling: bool) -> list[Case]:
+    """Return the cells that are still to come as far as that can be told now: nothing is known to run out or saturate.
+
+    So it is the most there can be, but for sizes between two doublings.
+    """
+    cases = _telling(grid, machine, cells) if telling else _exhaustive(grid, machine, cells)
+    return list(dict.fromkeys(case for case in cases if case.id not in cells))

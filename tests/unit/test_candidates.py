@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from perf.candidates import CANDIDATES, DoesNotApply, find_candidate, required
+from perf.case import find_case
+from perf.cli import main
+from perf.commands.candidates import compared
+
+LOSSES = {"loss_ce": (1.25, 1.25), "loss_bbox": (0.5, 0.5)}
+
+
+def test_each_candidate_has_its_patch_and_a_case() -> None:
+    assert all(one.path.is_file() and find_case(one.case) for one in CANDIDATES)
+    assert len({one.name for one in CANDIDATES}) == len(CANDIDATES)
+
+
+def test_an_unknown_one_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["candidates", "faster"]) == 2
+    assert "unknown candidate 'faster'; known: compiled_loss" in capsys.readouterr().err
+
+
+def test_what_rfdetr_lacks_is_said() -> None:
+    pytest.importorskip("rfdetr")
+    owner = SimpleNamespace(__name__="Matcher", forward=1)
+
+    required(owner, "forward")
+    with pytest.raises(DoesNotApply, match=r"does not apply to rfdetr [\d.]+: Matcher has no _match_many"):
+        required(owner, "forward", "_match_many")
+
+
+@pytest.mark.parametrize(
+    ("name", "after", "code", "told"),
+    [
+        ("device_assignment", 0.5, 0, "2 losses bitwise equal"),
+        ("device_assignment", 0.5000001, 1, "1 of 2 losses differ: loss_bbox 0.5 -> 0.5000001"),
+        ("compiled_loss", 0.5000001, 0, "2 losses within 0.0001"),
+        ("compiled_loss", 0.501, 1, "loss_bbox 0.5 -> 0.501"),
+        ("compiled_loss", math.nan, 1, "loss_bbox 0.5 -> nan"),
+    ],
+)
+def test_losses_are_held_against_each_other(name: str, after: float, code: int, told: str) -> None:
+    found, text = compared(find_candidate(name), {**LOSSES, "loss_bbox": (0.5, after)}, on_cpu=False)
+
+    assert found == code
+    assert told in text
+
+
+def test_a_candidate_that_does_nothing_on_a_cpu_proves_nothing_there() -> None:
+    assert "proves nothing" in compared(find_candidate("compiled_loss"), LOSSES, on_cpu=True)[1]
+    assert "proves nothing" not in compared(find_candidate("device_assignment"), LOSSES, on_cpu=True)[1]
+
+
+def test_the_list_says_how_each_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["candidates"]) == 0
+    assert "rfdetr-perf ab --case nano-b4 --head-patch perf/candidates/compiled_loss.py" in capsys.readouterr().out

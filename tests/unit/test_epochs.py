@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from factories import a_record
+
+from perf.case import Case
+from perf.epochs import Epoch, epoch_signals, read_epochs, write_epochs
+from perf.report.epochs import draw_metrics, epochs_text
+from perf.rfdetr_epochs import EpochClock
+from perf.run_order import Order
+
+CASE = Case(config="nano", lane="cpu", batch_size=4, measure="epochs", steps=3, data="coco")
+
+
+def an_epoch(number: int, train: float = 60, validation: float = 30, other: float = 0) -> Epoch:
+    return Epoch(epoch=number, train=train, validation=validation, other=other, train_images=600, validation_images=300)
+
+
+def test_epoch_0_is_told_apart_and_the_others_are_what_counts() -> None:
+    found = {s.name: s for s in epoch_signals([an_epoch(0, 600), an_epoch(1), an_epoch(2, 50, 30, 20)])}
+
+    assert found["first_epoch"].value == 630
+    assert found["epoch_time"].samples == [90, 100]
+    assert {part.name: part.value for part in found["epoch_time"].parts} == {"train": 55, "validation": 30, "other": 10}
+    assert found["train_rate"].samples == [10, 12]
+    assert found["validation_rate"].value == 10
+
+
+def test_epoch_0_alone_says_nothing() -> None:
+    with pytest.raises(ValueError, match="train at least two epochs"):
+        epoch_signals([an_epoch(0)])
+
+
+def test_epochs_are_kept(tmp_path: Path) -> None:
+    write_epochs(tmp_path / "e.json", [an_epoch(0), an_epoch(1)])
+
+    assert read_epochs(tmp_path / "e.json") == [an_epoch(0), an_epoch(1)]
+    assert read_epochs(tmp_path / "none.json") == []
+
+
+def trainer(epoch: int) -> Any:
+    loader = SimpleNamespace(dataset=range(6))
+    return SimpleNamespace(current_epoch=epoch, num_training_batches=5, val_dataloaders=loader)
+
+
+def test_a_training_that_goes_on_forgets_the_epoch_that_it_repeats(tmp_path: Path) -> None:
+    path = tmp_path / "e.json"
+    write_epochs(path, [an_epoch(0), an_epoch(1)])
+    clock = EpochClock(path, 4, lambda _: None)
+
+    clock.begin(1)
+    clock.validating()
+    clock.validated()
+    clock.end(trainer(1))
+    assert [one.epoch for one in read_epochs(path)] == [0, 1]
+    clock.close()
+
+    last = read_epochs(path)[-1]
+    assert (last.train_images, last.validation_images) == (20, 6)
+    assert min(last.train, last.validation, last.other) > 0
+    assert last.seconds < 1
+
+
+def test_the_table_has_a_row_an_epoch(tmp_path: Path) -> None:
+    order = Order(CASE, "s", 0, tmp_path)
+    epochs = [an_epoch(0, 600), an_epoch(1), an_epoch(2)]
+    write_epochs(order.stem.with_suffix(".epochs.json"), epochs)
+
+    shown = epochs_text(a_record(epoch_signals(epochs), CASE), order)
+
+    assert "| 1 | 1.50 | 60.0 | 10 | 30.0 | 10 | 0.0 |" in shown
+    assert "nano-cpu-b4-epochs-s3-on-coco: 1.50 minutes an epoch" in shown
+
+
+def test_metrics_are_drawn_and_what_cannot_be_is_a_note(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    metrics = tmp_path / "metrics.csv"
+    metrics.write_text("epoch,train/loss,val/mAP_50_95\n0,,0.1\n0,9.5,\n1,8.5,\n1,,0.2\n")
+
+    assert draw_metrics(metrics) == []
+    assert "<svg" in (tmp_path / "loss.svg").read_text()
+    assert (tmp_path / "map.svg").stat().st_size > 1000
+    [loss, score] = draw_metrics(tmp_path / "none.csv")
+    assert loss.startswith("no loss.svg: FileNotFoundError")
+    assert score.startswith("no map.svg")

@@ -1,0 +1,257 @@
+"""Sweeps whose cells are made up by a stand-in for the process; tests/e2e/test_sweep_session.py has real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from factories import H200, a_record, a_signal, an_environment
+
+from perf import sweep as sweeps
+from perf.case import Case
+from perf.cli import main
+from perf.launch import RunFailed
+from perf.levers import Machine
+from perf.record import Record, write_record
+from perf.run_order import Order
+from perf.sweep import Asked, Sweep, measure
+from perf.sweep_files import read_sweep, store
+from perf.sweep_plan import Grid
+
+CPU = Machine("cpu", (1, 11))
+GRID = Grid(configs=("nano",), lane="cpu", precisions=("fp32",), levers=("eager", "graphs"), batch_sizes=(1, 2, 4, 8))
+TOO_LARGE = "Traceback (most recent call last):\nRuntimeError: you tried to allocate 2097152 bytes. Error code 12\n"
+
+
+def cell_record(order: Order, seconds: float = 10, **changes: object) -> Record:
+    started = datetime(2026, 1, 1, tzinfo=UTC)
+    rate = a_signal("images_per_second", 10.0 * order.case.batch_size, "wall", "images/s", direction="higher")
+    values: dict[str, object] = {
+        "session": order.session,
+        "started": started,
+        "finished": started + timedelta(seconds=seconds),
+        "notes": ["precision in use: 32-true"],
+    }
+    return a_record([rate, a_signal("first_step", 1, "info", "s")], order.case, order.run, **(values | changes))
+
+
+class Cells:
+    """A stand-in for the process of a cell: leaves a record, runs out of memory, raises, or is interrupted."""
+
+    def __init__(
+        self, out_of_memory: int = 1000, interrupted_at: int = -1, raising: frozenset[int] = frozenset()
+    ) -> None:
+        self.out_of_memory, self.interrupted_at, self.raising = out_of_memory, interrupted_at, raising
+        self.measured: list[int] = []
+
+    def __call__(self, order: Order, tell: Callable[[str], None], timeout: float) -> Record:
+        batch = order.case.batch_size
+        if len(self.measured) == self.interrupted_at:
+            write_record(order.record_path, cell_record(order, status="running", finished=None))
+            raise KeyboardInterrupt
+        self.measured.append(batch)
+        error = TOO_LARGE if batch >= self.out_of_memory else "ValueError: no" if batch in self.raising else None
+        record = cell_record(order, status="failed" if error else "finished", error=error)
+        write_record(order.record_path, record)
+        if error:
+            raise RunFailed(error, record)
+        return record
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Callable[[Cells], Cells]:
+    def used(cells: Cells) -> Cells:
+        monkeypatch.setattr(sweeps, "run_in_fresh_process", cells)
+        return cells
+
+    return used
+
+
+def a_sweep(folder: Path, told: list[str] | None = None, again: bool = False, **asked: object) -> Sweep:
+    values: dict[str, object] = {"grid": GRID} | asked
+    return Sweep(
+        Asked.model_validate(values), CPU, folder / "s", (told if told is not None else []).append, again=again
+    )
+
+
+def test_memory_that_runs_out_is_a_cell_and_the_next_series_goes_on(
+    use: Callable[[Cells], Cells], tmp_path: Path
+) -> None:
+    done, told = use(Cells(out_of_memory=4)), list[str]()
+    grid = GRID.model_copy(update={"levers": ("eager", "compile")})
+
+    cells = measure(a_sweep(tmp_path, told, grid=grid))
+
+    assert done.measured == [1, 2, 4, 1, 2, 4]
+    outcomes = [(cell.lever, cell.outcome) for cell in cells if cell.case.batch_size == 4]
+    assert [one for one in outcomes if one[0] == "eager"] == [("eager", "out of memory")]
+    assert cells[2].asked == 2 * 2**20
+    assert "  out of memory (asked for 2 MiB): RuntimeError: you tried to allocate 2097152 bytes. Error code 12" in told
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_killed_at_any_cell_a_sweep_loses_that_cell_only(
+    use: Callable[[Cells], Cells], tmp_path: Path, at: int
+) -> None:
+    first = use(Cells(interrupted_at=at))
+    with pytest.raises(KeyboardInterrupt):
+        measure(a_sweep(tmp_path))
+    second = use(Cells())
+
+    cells = measure(a_sweep(tmp_path))
+
+    assert first.measured + second.measured == [1, 2, 4, 8]
+    assert [cell.outcome for cell in cells] == ["measured"] * 4
+
+
+def test_what_raised_is_kept_unless_it_is_asked_for_again(use: Callable[[Cells], Cells], tmp_path: Path) -> None:
+    use(Cells(raising=frozenset({2}), out_of_memory=8))
+    assert [cell.outcome for cell in measure(a_sweep(tmp_path))] == ["measured", "raised", "measured", "out of memory"]
+
+    kept = use(Cells())
+    measure(a_sweep(tmp_path))
+    assert kept.measured == []
+    anew = use(Cells())
+    measure(a_sweep(tmp_path, again=True))
+    assert anew.measured == [2]
+
+
+def test_several_runs_a_cell_stop_at_one_that_failed(use: Callable[[Cells], Cells], tmp_path: Path) -> None:
+    done = use(Cells(out_of_memory=4))
+
+    cells = measure(a_sweep(tmp_path, runs=3))
+
+    assert done.measured == [1, 1, 1, 2, 2, 2, 4]
+    assert [cell.runs for cell in cells] == [3, 3, 0]
+
+
+def test_a_cell_that_is_interrupted_from_outside_is_not_tried_for_ever(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tried = list[Case]()
+
+    def interrupted(order: Order, *_: object) -> Record:
+        tried.append(order.case)
+        record = cell_record(order, status="failed", error="Traceback (most recent call last):\nKeyboardInterrupt\n")
+        msg = "interrupted"
+        raise RunFailed(msg, record)
+
+    monkeypatch.setattr(sweeps, "run_in_fresh_process", interrupted)
+
+    assert [cell.outcome for cell in measure(a_sweep(tmp_path))][:1] in ([], ["not run"])
+    assert len(tried) == 4
+
+
+def test_a_broken_environment_ends_the_sweep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def broken(*_: object) -> Record:
+        msg = "exit code 1 before a record was begun; log: ModuleNotFoundError: torch"
+        raise RunFailed(msg)
+
+    monkeypatch.setattr(sweeps, "run_in_fresh_process", broken)
+
+    with pytest.raises(RunFailed, match="before a record was begun"):
+        measure(a_sweep(tmp_path))
+
+
+def test_a_budget_too_short_for_one_cell_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"--budget 5s is too short for one cell: nano-cpu-b1-\S+ takes about 25 s"):
+        measure(a_sweep(tmp_path, budget=5))
+
+
+def test_a_budget_measures_what_fits_and_says_what_did_not(
+    use: Callable[[Cells], Cells], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    clock = iter(range(0, 100_000, 20))  # each cell takes 20 s
+    monkeypatch.setattr("perf.sweep.time.monotonic", lambda: next(clock))
+    done = use(Cells())
+
+    cells = measure(a_sweep(tmp_path, budget=50))
+
+    assert done.measured == [1, 2]
+    assert [(c.case.batch_size, c.outcome) for c in cells if c.outcome == "not run"] == [(4, "not run"), (8, "not run")]
+
+
+def test_a_sweep_that_goes_on_with_another_grid_is_refused(use: Callable[[Cells], Cells], tmp_path: Path) -> None:
+    use(Cells())
+    measure(a_sweep(tmp_path))
+
+    with pytest.raises(ValueError, match="asked for another grid"):
+        measure(a_sweep(tmp_path, grid=GRID.model_copy(update={"batch_sizes": (1,)})))
+
+
+def test_what_is_stored_reads_as_what_was_measured(use: Callable[[Cells], Cells], tmp_path: Path) -> None:
+    use(Cells(out_of_memory=8))
+    measure(a_sweep(tmp_path))
+
+    found = read_sweep(tmp_path / "s")
+    store(tmp_path / "stored.json", found)
+    again = read_sweep(tmp_path / "stored.json")
+
+    assert again == found
+    assert [(c.case.batch_size, c.outcome) for c in again.found] == [
+        (1, "measured"),
+        (2, "measured"),
+        (4, "measured"),
+        (8, "out of memory"),
+    ]
+    assert list(again.unsupported.values()) == ["CUDA graphs need an NVIDIA GPU"]
+
+
+def test_records_of_two_gpus_or_two_releases_are_refused(
+    use: Callable[[Cells], Cells], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpu = Case(config="nano", precision="bf16", measure="throughput")
+    for device in ("nvidia-h200", "nvidia-l4"):
+        order = Order(gpu, device, 0, tmp_path / "two" / device)
+        found = H200.model_copy(update={"device": device})
+        write_record(order.record_path, cell_record(order, environment=found, notes=["precision in use: bf16-mixed"]))
+
+    assert main(["recommend", str(tmp_path / "two")]) == 2
+    assert "pass --device nvidia-h200 or --device nvidia-l4" in capsys.readouterr().err
+    assert main(["recommend", str(tmp_path / "two"), "--device", "nvidia-l4"]) == 0
+
+    for release, batch in (("1.11.1", 1), ("1.11.2", 2)):
+        case = Case(config="nano", lane="cpu", batch_size=batch, precision="fp32", measure="throughput")
+        order = Order(case, release, 0, tmp_path / "releases" / release)
+        write_record(order.record_path, cell_record(order, environment=an_environment(rfdetr=release)))
+    assert main(["train-args", str(tmp_path / "releases")]) == 2
+    assert "were measured with rfdetr 1.11.1 and 1.11.2: give one sweep" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--config", "nono"], "--config nono: unknown; known: nano"),
+        (["--lever", "eager,turbo"], "--lever turbo: unknown; known: eager"),
+        (["--precision", "int8"], "--precision int8: unknown; known: bf16"),
+        (["--resume", "gone"], "--resume gone: no such sweep"),
+        (["--lever", "graphs"], "nothing to measure\nunsupported here: nano fp32 graphs: CUDA graphs need"),
+        (["--budget", "5s"], "--budget 5s is too short for one cell"),
+    ],
+)
+def test_bad_input_is_a_sentence_and_exit_code_2(
+    arguments: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("rfdetr")
+
+    assert main(["sweep", "--lane", "cpu", "--records", str(tmp_path), *arguments]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_device_too_small_for_batch_1_is_a_sentence_and_exit_code_3(
+    use: Callable[[Cells], Cells], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("rfdetr")
+    use(Cells(out_of_memory=1))
+
+    assert main(["sweep", "--lane", "cpu", "--lever", "eager", "--records", str(tmp_path), "--session", "s"]) == 3
+
+    said = capsys.readouterr()
+    assert said.out.startswith("plan: 3 cells at most\n")
+    assert (
+        "too little memory here for nano-cpu-b1-fp32-throughput, at batch 1 already (it asked for 2 MiB more)"
+        in said.err
+    )
+    assert main(["train-args", str(tmp_path / "s")]) == 3
