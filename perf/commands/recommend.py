@@ -60,10 +60,10 @@ def _read(options: argparse.Namespace) -> list[Stored]:
 
 
 def _advices(sweep: Stored, options: argparse.Namespace) -> list[Advice]:
-    from perf.recommend import advise, loader_rates
+    from perf.recommend import advise, best_loader_rates
     from perf.record import read_records
 
-    loader = loader_rates(read_records(options.loader)) if options.loader else sweep.loader
+    loader = best_loader_rates(read_records(options.loader)) if options.loader else sweep.loader
     cells = [cell for cell in sweep.found if options.config in (None, cell.case.config)]
     if not cells:
         configs = dict.fromkeys(cell.case.config for cell in sweep.found)
