@@ -7,7 +7,8 @@ import importlib.util
 from typing import Any, Literal, NamedTuple, get_args
 
 from perf.case import Case, Lane, Precision
-from perf.environment import gpu_capability, gpu_states, software
+from perf.environment import software
+from perf.gpus import gpu_capability, gpu_states
 
 Lever = Literal["eager", "compile", "graphs", "both", "reduce-overhead"]
 LEVERS: tuple[Lever, ...] = get_args(Lever)

@@ -15,7 +15,8 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
 
 from perf.case import Case
-from perf.environment import Environment, GpuState
+from perf.environment import Environment
+from perf.gpus import GpuState
 
 SCHEMA_VERSION: Literal[1] = 1
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from perf import environment, ranked
+from perf import environment, gpus, ranked
 from perf.cluster import cluster
 from perf.dataset import read_data_set
 from perf.epochs import DEFAULT_EPOCHS, EPOCHS, epoch_signals
@@ -90,7 +90,7 @@ class Run:
             command=order.command,
             environment=_fingerprint(order),
             untimed=order.untimed,
-            gpu_before=environment.gpu_states() if order.case.lane == "gpu" else [],
+            gpu_before=gpus.gpu_states() if order.case.lane == "gpu" else [],
         )
         self.model: Any = None
         self.graphs: Graphs | None = None
@@ -361,7 +361,7 @@ class Run:
         self.record.status = status
         self.record.finished = datetime.now(UTC)
         if self.order.case.lane == "gpu":
-            self.record.gpu_after = environment.gpu_states()
+            self.record.gpu_after = gpus.gpu_states()
         self._write()
         self.progress.say(status)
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import pytest
 
-from perf import environment
+from perf import environment, gpus
 from perf.case import SHAPES, Case, Lane, find_case
 from perf.dataset import folder_name
 from perf.judge import Options, judge
@@ -32,7 +32,7 @@ NO_GPU = "needs an NVIDIA GPU, and NVML shows none on this machine"
 @functools.cache
 def gpu_count() -> int:
     """Return how many NVIDIA GPUs this process may use, as NVML says; torch is not asked."""
-    return len(environment.gpu_states())
+    return len(gpus.gpu_states())
 
 
 def lacking(case: Case) -> str:
@@ -42,7 +42,7 @@ def lacking(case: Case) -> str:
     """
     if case.lane == "gpu" and not gpu_count():
         return NO_GPU
-    shown = len(environment.gpu_states()) if case.lane == "gpu" else case.devices
+    shown = len(gpus.gpu_states()) if case.lane == "gpu" else case.devices
     if shown < case.devices:
         return f"needs {case.devices} GPUs, NVML shows {shown}"
     return "" if case.nodes == 1 else f"needs {case.nodes} nodes: start it with torchrun or srun (docs/clusters.md)"

@@ -31,7 +31,7 @@ from perf.ci import steps
 from perf.ci.branch import Remote, check_name, commit, fetch_branch, git, push
 from perf.ci.context import Context
 from perf.ci.machines import CELLS
-from perf.environment import device_slug
+from perf.gpus import device_slug
 from perf.report.comment import MARKER
 from perf.trend import read
 

@@ -64,8 +64,8 @@ def test_a_session_of_only_gpu_cases_without_a_gpu_is_no_success(workers: tuple[
 
 
 ONE_GPU = """
-import perf.environment
-perf.environment.gpu_states = lambda: [perf.environment.GpuState(index=0)]
+import perf.gpus
+perf.gpus.gpu_states = lambda: [perf.gpus.GpuState(index=0)]
 """
 
 

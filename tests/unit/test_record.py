@@ -9,7 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from perf.case import Case
-from perf.environment import Environment, GpuState
+from perf.environment import Environment
+from perf.gpus import GpuState
 from perf.record import (
     Part,
     Record,

@@ -10,7 +10,8 @@ from factories import CPU_COMPILED, CPU_EAGER, GPU_EAGER, a_baseline, a_record, 
 from perf import session as sessions
 from perf.baselines import write_baseline
 from perf.case import Case, Lane
-from perf.environment import GpuState, software
+from perf.environment import software
+from perf.gpus import GpuState
 from perf.judge import GATED
 from perf.launch import RunFailed, has_finished
 from perf.record import Record, write_record
@@ -224,7 +225,7 @@ def test_only_a_session_can_be_resumed(name: str, tmp_path: Path) -> None:
 )
 def test_a_case_says_what_the_machine_lacks(case: Case, here: int, lacks: str, monkeypatch: pytest.MonkeyPatch) -> None:
     states = [GpuState(index=index) for index in range(here)]
-    monkeypatch.setattr("perf.environment.gpu_states", lambda: states)
+    monkeypatch.setattr("perf.gpus.gpu_states", lambda: states)
     monkeypatch.setattr(sessions, "gpu_count", lambda: here)
 
     assert lacking(case) == lacks

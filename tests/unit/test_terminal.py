@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from perf.environment import GpuState
+from perf.gpus import GpuState
 from perf.judge import judge
 from perf.record import Kind, Part, Record, Signal
 from perf.refresh import Change
