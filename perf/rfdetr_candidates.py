@@ -14,7 +14,8 @@ from typing import Any
 
 from perf.candidates import DoesNotApply
 from perf.case import Case, find_case
-from perf.rfdetr_api import Stepper, build, fit, steered
+from perf.rfdetr_api import Stepper, build, fit
+from perf.rfdetr_steering import steered
 from perf.workload import make_samples
 
 

@@ -44,9 +44,10 @@ from perf.progress import Progress
 from perf.recipe import recipe_of, write_data
 from perf.record import PATCHED, TIMED, Record, Signal, write_record
 from perf.report.epochs import draw_metrics
-from perf.rfdetr_api import Built, Sample, Stepper, build, fit, flags, steered, task_of, validate
+from perf.rfdetr_api import Built, Sample, Stepper, build, fit, flags, task_of, validate
 from perf.rfdetr_epochs import EpochClock, build_epochs, fit_epochs
 from perf.rfdetr_fit import build_fit, write_fit_data
+from perf.rfdetr_steering import steered
 from perf.rfdetr_train import METRICS_FILE, build_training
 from perf.run_order import MINOR_VARIABLE, Order
 from perf.shapes import ShapesSpec, write_shapes

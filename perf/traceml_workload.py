@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--patch", type=Path)
     told = parser.parse_args()
-    from perf.rfdetr_api import steered
+    from perf.rfdetr_steering import steered
     from perf.run import import_patch
 
     case = find_case(told.case)

@@ -40,7 +40,7 @@ FULL_FLOAT32 = "float32 without TF32, which rfdetr allows: it would make the tol
 def parity(built: Built, samples: list[Sample], scratch: Path) -> list[Signal]:
     """Take the compiled step of ``built`` and the eager ones, and return the parity and compilation signals.
 
-    Call it inside :func:`perf.rfdetr_api.steered`, instead of a fit of ``built``; rfdetr may write to ``scratch``.
+    Call it inside :func:`perf.rfdetr_steering.steered`, instead of a fit of ``built``; rfdetr may write to ``scratch``.
 
     Raises:
         ValueError: the step's precision has none above it here (fp8).

@@ -17,8 +17,9 @@ from pytorch_lightning import Callback
 from perf.case import Lane, find_case
 from perf.dataset import read_data_set
 from perf.probes.fit_phases import FitClock, Update
-from perf.rfdetr_api import Built, steered
+from perf.rfdetr_api import Built
 from perf.rfdetr_fit import build_fit, run_fit, write_fit_data
+from perf.rfdetr_steering import steered
 from perf.session import gpu_count
 
 # What the issue allows: an update with the hooks over one without.

@@ -14,7 +14,8 @@ import pytest
 
 from perf.case import Lane, find_case
 from perf.probes.step_time import timed_step
-from perf.rfdetr_api import Stepper, build, fit, steered
+from perf.rfdetr_api import Stepper, build, fit
+from perf.rfdetr_steering import steered
 from perf.session import gpu_count
 from perf.suites import suite as cases_of
 from perf.workload import make_samples

@@ -19,8 +19,8 @@ from perf.probes.fit import Fit, FitPlan
 from perf.probes.fit_phases import FIT_PHASES, INPUT_WAIT, MATCHING
 from perf.progress import Progress
 from perf.record import Signal
-from perf.rfdetr_api import steered
 from perf.rfdetr_fit import build_fit, write_fit_data
+from perf.rfdetr_steering import steered
 
 # Of rfdetr's own imports, and Lightning's advice.
 pytestmark = pytest.mark.filterwarnings("default")

@@ -19,7 +19,8 @@ from perf.case import Case, MultiScale
 from perf.configs import KNOWN
 from perf.probes import compilation
 from perf.probes.phases import OTHER, phase_hooks
-from perf.rfdetr_api import Stepper, build, build_module, fit, steered
+from perf.rfdetr_api import Stepper, build, build_module, fit
+from perf.rfdetr_steering import steered
 from perf.workload import make_samples
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 
 from perf.environment import collect
 from perf.gpus import device_slug, gpu_states, throttle_reasons
+
+# Not importorskip: it would import rfdetr on the fake torch below.
+needs_rfdetr = pytest.mark.skipif(find_spec("rfdetr") is None, reason="rfdetr is not installed here")
 
 
 @pytest.mark.parametrize(
@@ -165,8 +169,8 @@ def test_what_the_driver_does_not_say_is_none(nvml: FakeNvml, monkeypatch: pytes
     assert (state.power_w, state.sm_clock_mhz, state.throttle_reasons, state.other_processes) == (None, None, [], [])
 
 
+@needs_rfdetr
 def test_collect_on_the_gpu_lane(nvml: FakeNvml) -> None:
-    pytest.importorskip("rfdetr")
     environment = collect("gpu")
 
     assert (environment.device, environment.gpu_name) == ("nvidia-h200", "NVIDIA H200")
@@ -175,6 +179,7 @@ def test_collect_on_the_gpu_lane(nvml: FakeNvml) -> None:
     assert (environment.cuda, environment.cudnn) == ("13.0", "92400")
 
 
+@needs_rfdetr
 def test_without_a_driver_there_is_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_library() -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
@@ -182,6 +187,5 @@ def test_without_a_driver_there_is_no_state(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(pynvml, "nvmlInit", no_library)
 
     assert gpu_states() == []
-    pytest.importorskip("rfdetr")
     with pytest.raises(RuntimeError, match="no GPU that this process may use"):
         collect("gpu")

@@ -16,8 +16,9 @@ from perf.probes.parity import Comparison, identify
 from perf.probes.parity_differences import Difference, Pair, differences
 from perf.probes.parity_ties import TOP_K, Tie
 from perf.record import Signal
-from perf.rfdetr_api import Stepper, build, fit, steered
+from perf.rfdetr_api import Stepper, build, fit
 from perf.rfdetr_parity import Choices, Taken, take_step
+from perf.rfdetr_steering import steered
 from perf.workload import make_samples
 
 pytestmark = pytest.mark.filterwarnings("default")

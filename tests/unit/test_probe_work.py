@@ -15,7 +15,8 @@ from perf.probes.parts import Tally
 from perf.probes.trace import Event, capture
 from perf.probes.work import aten_ops, call_counts, dispatched_ops
 from perf.record import Part, Signal
-from perf.rfdetr_api import Stepper, build, fit, steered
+from perf.rfdetr_api import Stepper, build, fit
+from perf.rfdetr_steering import steered
 from perf.workload import make_samples
 
 HERE = "tests/unit/test_probe_work.py"

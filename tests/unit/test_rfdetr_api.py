@@ -14,7 +14,7 @@ import torch
 from perf import rfdetr_api
 from perf.case import Case, MultiScale
 from perf.configs import KNOWN, config_name, config_names
-from perf.rfdetr_api import Built, BuiltModule, Stepper, build, build_module, fit, flags, steered, task_of
+from perf.rfdetr_api import Built, Stepper, build, build_module, fit, flags, task_of
 from perf.workload import BOXES_PER_IMAGE, make_samples
 
 if importlib.util.find_spec("rfdetr") is None:
@@ -44,13 +44,6 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def cpu_case(config: str = "nano", batch_size: int = 1, **changes: Any) -> Case:
     return Case(config=config, lane="cpu", batch_size=batch_size, **changes)
-
-
-def steered_module(case: Case, folder: Path) -> BuiltModule:
-    """Return the module of ``case`` with every adaptation that was told."""
-    with steered(case) as adaptations:
-        built = build_module(case, folder)
-        return BuiltModule(**vars(built) | {"adaptations": [*adaptations, *built.adaptations]})
 
 
 def stepped(case: Case, folder: Path, steps: int = 1) -> tuple[Built, list[tuple[Any, Any]]]:
@@ -97,7 +90,7 @@ def test_one_seed_builds_the_same_weights(tmp_path: Path) -> None:
 
 
 def test_base_at_its_full_size_asks_no_hub_and_says_so(tmp_path: Path) -> None:
-    built = steered_module(Case(config="base", precision="fp32"), tmp_path)
+    built = build_module(Case(config="base", precision="fp32"), tmp_path)
 
     assert built.resolution == 560
     assert len(built.adaptations) == 1
@@ -105,31 +98,9 @@ def test_base_at_its_full_size_asks_no_hub_and_says_so(tmp_path: Path) -> None:
 
 
 def test_the_module_of_the_gpu_lane_builds_without_a_gpu(tmp_path: Path) -> None:
-    built = steered_module(Case(config="nano", compile=False), tmp_path)
+    built = build_module(Case(config="nano", compile=False), tmp_path)
 
     assert built.resolution == 384
-    assert built.adaptations == []
-
-
-def test_the_compile_gate_opens_on_a_cpu_and_says_so(tmp_path: Path) -> None:
-    import rfdetr.config
-    import torch
-
-    before = torch.compile, rfdetr.config.DEVICE
-    built = steered_module(cpu_case(compile=True, backend="eager"), tmp_path)
-
-    assert isinstance(built.module.model, torch._dynamo.OptimizedModule)
-    assert built.adaptations == [
-        "rfdetr.config.DEVICE set to 'cuda', so that rfdetr's compile gate opens on a CPU",
-        "torch.compile called with backend='eager' and without Inductor's options",
-    ]
-    assert (torch.compile, rfdetr.config.DEVICE) == before
-
-
-def test_nothing_is_compiled_unless_the_case_asks(tmp_path: Path) -> None:
-    built = steered_module(cpu_case(), tmp_path)
-
-    assert type(built.module.model).__name__ == "LWDETR"
     assert built.adaptations == []
 
 
@@ -209,7 +180,6 @@ def test_the_task_is_read_from_the_config(config: str, classes: int, masks: bool
 
 def by_rfdetr(task: rfdetr_api.Task, size: int) -> dict[str, Any]:
     """Return the target that rfdetr's own data set makes of one COCO annotation."""
-    import torch
     from PIL import Image
     from rfdetr.datasets.coco import ConvertCoco
     from rfdetr.datasets.transforms import Normalize
@@ -276,49 +246,6 @@ def test_keypoints_lie_in_their_boxes_and_are_zero_where_not_labelled() -> None:
 
 def test_the_configs_found_without_an_import_are_those_that_the_import_finds() -> None:
     assert set(config_names()) == set(rfdetr_api.shipped_configs())
-
-
-def compile_arguments(case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Return what ``torch.compile`` really gets for the model of ``case``."""
-    seen: list[dict[str, Any]] = []
-    real = torch.compile
-
-    def watched(*args: Any, **kwargs: Any) -> Any:
-        if args and isinstance(args[0], torch.nn.Module):
-            seen.append(kwargs)
-        return real(*args, **kwargs)
-
-    monkeypatch.setattr(torch, "compile", watched)
-    with steered(case):
-        build_module(case, folder)
-    (found,) = seen
-    return found
-
-
-@pytest.mark.parametrize(("dynamic", "value"), [("on", True), ("off", False), ("auto", None)])
-def test_dynamic_replaces_what_rfdetr_passes(
-    dynamic: Any, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    case = cpu_case(compile=True, dynamic=dynamic)
-    assert compile_arguments(case, tmp_path, monkeypatch)["dynamic"] is value
-
-
-def test_a_mode_is_added_to_the_options_that_rfdetr_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = compile_arguments(cpu_case(compile=True), tmp_path, monkeypatch)["options"]
-    case = cpu_case(compile=True, mode="max-autotune-no-cudagraphs")
-    found = compile_arguments(case, tmp_path, monkeypatch)["options"]
-    assert found == {**plain, "max_autotune": True, "coordinate_descent_tuning": True}
-
-
-def test_dynamo_settings_are_set_after_rfdetr_and_undone(tmp_path: Path) -> None:
-    config = torch._dynamo.config
-    before = (config.suppress_errors, config.capture_scalar_outputs)
-    case = cpu_case(compile=True, suppress_errors=not before[0], capture_scalars=False)
-    with steered(case) as adaptations:
-        build_module(case, tmp_path)
-        assert (config.suppress_errors, config.capture_scalar_outputs) == (not before[0], False)
-    assert (config.suppress_errors, config.capture_scalar_outputs) == before
-    assert "torch._dynamo.config.capture_scalar_outputs set to False" in adaptations
 
 
 @pytest.mark.parametrize(("expanded", "square"), [(True, False), (False, True)])

@@ -12,7 +12,7 @@ import torch
 
 from perf.case import Case
 from perf.dataset import read_data_set
-from perf.rfdetr_api import build_module, steered
+from perf.rfdetr_api import build_module
 from perf.rfdetr_fit import (
     NEVER,
     averagings,
@@ -23,6 +23,7 @@ from perf.rfdetr_fit import (
     run_fit,
     write_fit_data,
 )
+from perf.rfdetr_steering import steered
 from perf.shapes import ANNOTATIONS
 
 # Of rfdetr's own imports, and Lightning's advice.
