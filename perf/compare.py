@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from perf.baselines import FOLDER, Baseline, find_baseline
-from perf.judge import Options, judge, last_line, not_compiled
+from perf.expectations import last_line, not_compiled
+from perf.judge import Options, judge
 from perf.pool import by_case
 from perf.record import Record
 from perf.refresh import unapproved

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from perf import ranked
 from perf.baselines import FOLDER, STORED, Baseline, BaselineSignal, find_baseline
 from perf.environment import Environment
-from perf.errors import error_line
+from perf.expectations import expectation, failed_run, known_failure_of, stale_expectation
 from perf.gates import (
     DEVICE_ERROR,
     FRAMES_FAILED,
@@ -25,7 +25,7 @@ from perf.gates import (
     device_gate,
     plain,
 )
-from perf.matrix import MATRIX, KnownFailure, known_failure, matcher, pins_for
+from perf.matrix import MATRIX, KnownFailure, matcher, pins_for
 from perf.pool import by_case, by_signal, common_environment, host, made_with, pooled
 from perf.quality_gates import collapse_gate, margin_gate
 from perf.record import TIMED, Kind, Record, Signal, is_patched
@@ -113,7 +113,7 @@ def judge_case(records: Sequence[Record], baseline: Baseline | None, options: Op
     finished = [record for record in records if record.status == "finished"]
     rows = [failed_run(record) for record in records if record.status != "finished"]
     if finished:
-        rows += _stale_expectation(finished)
+        rows += stale_expectation(finished)
         rows += _Bench(finished, baseline, options).rows()
     verdict = worst(row.verdict for row in rows)
     if verdict is None:
@@ -167,7 +167,7 @@ class _Bench(NamedTuple):
         first = self.records[0]
         if not first.case.compile:
             return []
-        known = _known_failure(first)
+        known = known_failure_of(first)
         proof = compile_gate(found, len(self.records), matcher(known))
         if proof is None:
             return self._known_fall_back(found, known)
@@ -181,7 +181,7 @@ class _Bench(NamedTuple):
             return []
         parts = [f"{part.name} {plain(part.value)}" for part in pooled(found[FRAMES_FAILED]).parts]
         head = f"fell back as expected of torch {self.records[0].environment.torch_minor}: {known.reason}"
-        return [_expectation(self.records[0], "pass", "\n".join([head, *parts]))]
+        return [expectation(self.records[0], "pass", "\n".join([head, *parts]))]
 
     def _mismatched(self, found: Mapping[str, list[Signal]]) -> list[SignalVerdict]:
         """Return the row of a compiled step that computes something else, unless that is approved or expected."""
@@ -192,7 +192,7 @@ class _Bench(NamedTuple):
         if known:
             verdict: Verdict = "pass" if most > 0 else "improved"
             told = f"computes something else, as expected of torch {minor}" if most > 0 else f"torch {minor} agrees now"
-            return [_expectation(self.records[0], verdict, f"{told}: {known}", "expected mismatch")]
+            return [expectation(self.records[0], verdict, f"{told}: {known}", "expected mismatch")]
         return self._never(MISMATCHES, signals, "the compiled step computes something else than the eager one")
 
     def _never(self, name: str, signals: list[Signal], message: str) -> list[SignalVerdict]:
@@ -344,79 +344,6 @@ def _wall_note(baseline: Baseline, base: BaselineSignal, environment: Environmen
         ("Python", made_with(environment)["python"], baseline.made_with.get("python")),
     ]
     return "".join(f"; note: {name} {now}, the baseline's {old}" for name, now, old in pairs if now != old)
-
-
-def _known_failure(record: Record) -> KnownFailure | None:
-    environment = record.environment
-    return known_failure(environment.torch_minor, record.case.compile, environment.rfdetr, record.case_id)
-
-
-def not_compiled(records: Sequence[Record]) -> str:
-    """Return why these finished runs of one compiled case prove nothing of compiled code; empty where they do."""
-    if not records[0].case.compile:
-        return ""
-    proof = compile_gate(by_signal(records), len(records), matcher(_known_failure(records[0])))
-    return proof[1].message.partition("\n")[0] if proof else ""
-
-
-def failed_run(record: Record) -> SignalVerdict:
-    """Return the row of a run that did not finish: a pass where it failed exactly as is known of its torch minor."""
-    known = _known_failure(record)
-    why = last_line(record)
-    expected = record.status == "failed" and matcher(known)(why)
-    message = f"did not finish: {why}"
-    if known and expected:
-        message = f"failed as expected of torch {record.environment.torch_minor}: {known.reason}; {why}"
-    elif known:
-        message += f"; expected of torch {record.environment.torch_minor} was another failure: {known.reason}"
-    return SignalVerdict(
-        case_id=record.case_id,
-        signal=f"run {record.run}",
-        kind="info",
-        verdict="pass" if expected else "failed",
-        message=message + _pins_in_force(record),
-        listed=expected,
-        reproduce=record.command,
-    )
-
-
-def last_line(record: Record) -> str:
-    """Return the line of a failed record's error that says what it was, or that there is none."""
-    if not (record.error or "").strip():
-        return f"no error was recorded; its status is {record.status!r}: was it killed?"
-    return error_line(record.error)
-
-
-def _pins_in_force(record: Record) -> str:
-    """Return the versions that decide whether rfdetr can be imported, where that is what failed."""
-    if "ImportError" not in last_line(record) and "ModuleNotFoundError" not in last_line(record):
-        return ""
-    names = ("torch", "torchvision", "transformers", "pytorch_lightning", "numpy", "python", "rfdetr")
-    pins = [f"{name} {getattr(record.environment, name)}" for name in names]
-    return f"; pins in force: {', '.join(pins)}"
-
-
-def _stale_expectation(records: Sequence[Record]) -> list[SignalVerdict]:
-    """Return a row where a case ran, and compiled where it should, that is known to fail."""
-    record = records[0]
-    minor = record.environment.torch_minor
-    known = _known_failure(record)
-    if known is None or (record.case.compile and compile_gate(by_signal(records), len(records))):
-        return []
-    message = f"ran, and perf/matrix.py says it fails with torch {minor}: {known.reason}; drop that expectation"
-    return [_expectation(record, "improved", message)]
-
-
-def _expectation(record: Record, verdict: Verdict, message: str, what: str = "expected failure") -> SignalVerdict:
-    return SignalVerdict(
-        case_id=record.case_id,
-        signal=what,
-        kind="info",
-        verdict=verdict,
-        message=message,
-        listed=verdict == "pass",
-        reproduce=record.command,
-    )
 
 
 def _nothing_gated(record: Record, options: Options) -> SignalVerdict:

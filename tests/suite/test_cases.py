@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from perf.case import Case
-from perf.judge import failed_run
+from perf.expectations import failed_run
 from perf.launch import RunFailed, has_finished, run_in_fresh_process
 from perf.session import Session, reasons
 from perf.verdicts import EXIT_CODES
