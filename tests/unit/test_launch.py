@@ -304,6 +304,21 @@ def test_a_signal_that_ends_the_parent_ends_the_run(
     assert signal.getsignal(number) == before
 
 
+def test_a_closed_terminal_does_not_end_a_run_that_nohup_started(
+    order: Order, stand_in: Callable[[str], None]
+) -> None:
+    stand_in("import sys; print('up', file=open(sys.argv[1], 'w'), flush=True)")
+    write_record(order.record_path, a_record([]))
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        record = run_in_fresh_process(order, lambda _: os.kill(os.getpid(), signal.SIGHUP), timeout=60)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+    assert record.status == "finished"
+
+
 def test_a_crash_after_the_record_was_finished_is_a_failure(order: Order, stand_in: Callable[[str], None]) -> None:
     stand_in("import os; os.abort()")
     write_record(order.record_path, a_record([a_signal("aten_ops", 7, "count-volume")]))
