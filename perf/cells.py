@@ -19,6 +19,8 @@ from perf.probes.throughput import ENGINE, GRAPHS, PRECISION, SAID
 from perf.record import Record
 from perf.stats import CONFIDENCE, t_quantile
 
+# Share of the device's memory to keep free. Validation, EMA and larger targets than a sweep's 12 boxes need some.
+HEADROOM = 0.1
 Outcome = Literal["measured", "fell back", "out of memory", "raised", "unsupported here", "not run"]
 RATE, BUSY, SHARE = "images_per_second", "gpu_busy", "memory_share"
 
@@ -70,6 +72,11 @@ class Cell(NamedTuple):
     def measured(self) -> bool:
         """Whether it has a rate that is that of its setting."""
         return self.outcome == "measured"
+
+
+def leaves(cell: Cell, headroom: float) -> bool:
+    """Return whether a cell leaves so much of the memory free; one that does not tell its share is taken to."""
+    return cell.memory is None or cell.memory <= 1 - headroom
 
 
 def cells_of(records: Sequence[Record]) -> list[Cell]:

@@ -63,6 +63,11 @@ def lever_of(case: Case) -> Lever:
     return "graphs" if case.cuda_graphs else "eager"
 
 
+def settable(lever: Lever) -> bool:
+    """Return whether rfdetr has keywords for a lever: it has none for Inductor's reduce-overhead."""
+    return lever != "reduce-overhead"
+
+
 def unsupported(config: str, precision: Precision, lever: Lever, machine: Machine) -> str:
     """Return why this setting cannot be tried here, as a sentence's end; empty where it can."""
     return _precision_problem(precision, machine) or _lever_problem(config, precision, lever, machine)

@@ -9,13 +9,12 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from perf.case import Case
-from perf.cells import Cell
+from perf.cells import HEADROOM, Cell, leaves
 from perf.input_rate import loader_rates
+from perf.levers import settable
 from perf.record import Record
 from perf.sweep_plan import FIRST_BATCH, TOLERANCE, best, smallest_near_best
 
-# Share of the device's memory to keep free. Validation, EMA and larger targets than a sweep's 12 boxes need some.
-HEADROOM = 0.1
 # COCO 2017 train.
 IMAGES = 118_287
 # A change is worth naming that gains so much.
@@ -95,12 +94,7 @@ def candidates(cells: Iterable[Cell], headroom: float) -> list[Cell]:
 
     rfdetr has no keyword for Inductor's reduce-overhead: it is measured and shown, and nobody can ask for it.
     """
-    return [c for c in cells if c.measured and fits(c, headroom) and c.lever != "reduce-overhead"]
-
-
-def fits(cell: Cell, headroom: float) -> bool:
-    """Return whether a cell leaves so much of the memory free; one that does not tell its share is taken to."""
-    return cell.memory is None or cell.memory <= 1 - headroom
+    return [c for c in cells if c.measured and leaves(c, headroom) and settable(c.lever)]
 
 
 def payback(chosen: Cell, cells: Iterable[Cell], images: int) -> Payback | None:

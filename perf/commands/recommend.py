@@ -18,7 +18,8 @@ DOCUMENT = Path("docs/recommendations.md")
 
 
 def _declare_common(parser: argparse.ArgumentParser) -> None:
-    from perf.recommend import HEADROOM, IMAGES
+    from perf.cells import HEADROOM
+    from perf.recommend import IMAGES
 
     parser.add_argument("sweeps", type=Path, nargs="+", metavar="SWEEP", help="folders of records, or stored files")
     parser.add_argument("--config", metavar="NAME", help="only this config")
