@@ -11,7 +11,7 @@ from perf.cells import Cell, cells_of
 from perf.environment import Environment
 from perf.pool import made_with, pooling_key
 from perf.recommend import best_loader_rates
-from perf.record import Record, explain, parse_json, write_model
+from perf.record import Record, read_model, write_model
 from perf.record_files import Narrowing, take
 from perf.sweep import MANIFEST, read_asked
 
@@ -44,10 +44,10 @@ def read_sweep(path: Path, narrowing: Narrowing = Narrowing()) -> Stored:  # noq
             rfdetr; says which and what to do.
     """
     if path.is_file() and not path.name.endswith(".record.json"):
-        try:
-            return Stored.model_validate(parse_json(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            raise ValueError(explain(path, error)) from error
+        return read_model(path, Stored)
+    if path.is_dir() and not any(path.rglob("*.record.json")):
+        msg = f"{path}: no record below it; measure first: rfdetr-perf sweep"
+        raise ValueError(msg)
     records = list(take(path, narrowing).values())
     cells = cells_of(records)
     if not cells:

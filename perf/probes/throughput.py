@@ -52,7 +52,7 @@ class ThroughputPlan:
 
 # Of six steps the slowest and the fastest enclose the median with 97 %.
 THROUGHPUT_PLANS = {
-    "cpu": ThroughputPlan(warmup=1, timed=3, most=10, seconds=4, profiled=0),
+    "cpu": ThroughputPlan(warmup=1, timed=6, most=10, seconds=4, profiled=0),
     "gpu": ThroughputPlan(warmup=8, timed=6, most=30, seconds=5, profiled=2),
 }
 

@@ -26,7 +26,7 @@ ROW_HEADINGS = (
 
 def minutes(seconds: float) -> str:
     """Return a time in words."""
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def plan_text(cases: Sequence[Case], done: int, estimate: Estimate, runs: int, budget: float | None) -> str:

@@ -304,9 +304,7 @@ def test_a_signal_that_ends_the_parent_ends_the_run(
     assert signal.getsignal(number) == before
 
 
-def test_a_closed_terminal_does_not_end_a_run_that_nohup_started(
-    order: Order, stand_in: Callable[[str], None]
-) -> None:
+def test_a_closed_terminal_does_not_end_a_run_that_nohup_started(order: Order, stand_in: Callable[[str], None]) -> None:
     stand_in("import sys; print('up', file=open(sys.argv[1], 'w'), flush=True)")
     write_record(order.record_path, a_record([]))
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
