@@ -15,7 +15,7 @@ from perf.case import Case
 from perf.errors import error_line
 from perf.levers import Lever, lever_of
 from perf.pool import by_case
-from perf.probes.throughput import ENGINE, GRAPHS, PRECISION, SAID
+from perf.probes.throughput import ENGINE, GRAPHS, SAID
 from perf.record import Record
 from perf.stats import CONFIDENCE, t_quantile
 
@@ -92,7 +92,7 @@ def cells_of(records: Sequence[Record]) -> list[Cell]:
 def is_result(record: Record) -> bool:
     """Return whether a record says what its setting does: it finished, or failed by itself."""
     if record.status == "finished":
-        return True
+        return not record.untimed  # it shared the machine
     error = record.error or ""
     return record.status == "failed" and (bool(_TOO_LONG.search(error)) or not _INTERRUPTED.search(error))
 
@@ -171,13 +171,13 @@ def fallback(record: Record) -> str:
     """Return in which way the run did not do what its case asks for; empty where it did.
 
     rfdetr and torch only log it: so the compiled frames, the graphs replayed, Transformer Engine's layers and the
-    precision that Lightning was told are looked at.
+    precision that Lightning was told are looked at. What does not say that it did as asked is taken to have not.
     """
     case = record.case
     compiled, graphs = case.compile, case.cuda_graphs or case.mode == "reduce-overhead"
     if compiled and not _value(record, "model_frames"):
         return _told(record, "compile is on and the model ran eager")
-    if graphs and _value(record, GRAPHS) == 0:
+    if graphs and not _value(record, GRAPHS):
         return _told(record, "CUDA graphs were asked for and none was replayed")
     if case.precision == "fp8" and not _value(record, ENGINE):
         return _told(record, "fp8 was asked for and no layer is Transformer Engine's")
@@ -192,9 +192,9 @@ _EXPECTED = {"bf16": "bf16-", "fp16": "16-", "fp32": "32-", "fp8": "transformer-
 
 
 def _other_precision(record: Record) -> str:
-    used = next((note.removeprefix(PRECISION) for note in record.notes if note.startswith(PRECISION)), "")
     wanted = _EXPECTED.get(record.case.precision, "")
-    return "" if not used or used.startswith(wanted) else f"{record.case.precision} was asked for, and {used} is in use"
+    used = record.precision or "nobody knows which"
+    return "" if used.startswith(wanted) else f"{record.case.precision} was asked for, and {used} is in use"
 
 
 def _told(record: Record, problem: str) -> str:

@@ -37,9 +37,12 @@ def machine_here(lane: Lane) -> Machine:
     """Return what this machine and this environment can be asked for.
 
     Raises:
-        RuntimeError: rfdetr is not installed here.
+        ValueError: rfdetr is not installed here.
     """
-    release = str(software()["rfdetr"]).split(".")[:2]
+    try:
+        release = str(software()["rfdetr"]).split(".")[:2]
+    except RuntimeError as error:
+        raise ValueError(str(error)) from None
     engine = importlib.util.find_spec("transformer_engine") is not None
     capability = gpu_capability() if lane == "gpu" and gpu_states() else None
     return Machine(lane, tuple(int(part) for part in release if part.isdigit()), engine, capability)

@@ -37,7 +37,7 @@ from perf.probes.parity import ADAPTATION, FULL_FLOAT32, parity
 from perf.probes.parts import Tally
 from perf.probes.profile import gpu_signals, sync_lines
 from perf.probes.step_time import step_time, timed_step
-from perf.probes.throughput import PRECISION, SAID, THROUGHPUT_PLANS, listening, throughput
+from perf.probes.throughput import SAID, THROUGHPUT_PLANS, listening, throughput
 from perf.probes.trace import capture, without_ops
 from perf.probes.work import aten_ops, call_counts, dispatched_ops
 from perf.progress import Progress
@@ -203,13 +203,12 @@ class Run:
     def _measure_throughput(self, built: Built, benchmark: Any) -> None:
         samples, plan = make_samples(built.case, built.resolution), THROUGHPUT_PLANS[built.case.lane]
         self.record.warmup_steps = 1 + plan.warmup  # fewer where a step takes seconds
-        self.record.notes.append(f"{PRECISION}{built.trainer.precision}")
 
         def body(stepper: Stepper) -> None:
             self._add(self._first_step(stepper))
             self.progress.say("timing steps")
             for signals in throughput(stepper, benchmark, plan):
-                self._add(signals)
+                self._add([one for one in signals if one.kind not in TIMED or not self.order.untimed])
 
         fit(built, samples, body)
 

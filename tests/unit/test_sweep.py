@@ -32,7 +32,7 @@ def cell_record(order: Order, seconds: float = 10, **changes: object) -> Record:
         "session": order.session,
         "started": started,
         "finished": started + timedelta(seconds=seconds),
-        "notes": ["precision in use: 32-true"],
+        "precision": "32-true",
     }
     return a_record([rate, a_signal("first_step", 1, "info", "s")], order.case, order.run, **(values | changes))
 
@@ -286,7 +286,7 @@ def test_records_of_two_gpus_or_two_releases_are_refused(
     for device in ("nvidia-h200", "nvidia-l4"):
         order = Order(gpu, device, 0, tmp_path / "two" / device)
         found = H200.model_copy(update={"device": device})
-        write_record(order.record_path, cell_record(order, environment=found, notes=["precision in use: bf16-mixed"]))
+        write_record(order.record_path, cell_record(order, environment=found, precision="bf16-mixed"))
 
     assert main(["recommend", str(tmp_path / "two")]) == 2
     assert "pass --device nvidia-h200 or --device nvidia-l4" in capsys.readouterr().err
