@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, TypeAdapter, model_validator
 
 from perf.cells import Cell, cells_of
 from perf.environment import Environment
@@ -29,6 +29,11 @@ class Stored(BaseModel):
     cells: list[dict[str, object]]
     unsupported: dict[str, str] = {}
     loader: dict[int, float] = {}
+
+    @model_validator(mode="after")
+    def _whole(self) -> Stored:
+        _ = self.found
+        return self
 
     @property
     def found(self) -> list[Cell]:
@@ -70,13 +75,16 @@ def _plain(cell: Cell) -> dict[str, object]:
 
 def _check_alike(path: Path, records: Sequence[Record]) -> None:
     """Raise ValueError where cells differ in what would be taken for a setting's effect."""
-    first = _key(records[0].environment)
     for record in records:
-        differing = [name for name, value in _key(record.environment).items() if value != first[name]]
-        if differing:
-            told = ", ".join(f"{n} {first[n]} and {_key(record.environment)[n]}" for n in differing)
+        if told := differing(records[0].environment, record.environment):
             msg = f"{path}: {records[0].case_id} and {record.case_id} were measured with {told}: give one sweep"
             raise ValueError(msg)
+
+
+def differing(first: Environment, second: Environment) -> str:
+    """Return in what two environments differ, of what rates depend on; empty for nothing."""
+    one, two = _key(first), _key(second)
+    return ", ".join(f"{name} {one[name]} and {two[name]}" for name in one if one[name] != two[name])
 
 
 def _key(environment: Environment) -> dict[str, object]:

@@ -12,6 +12,7 @@ from perf.verdicts import EXIT_NOTHING_JUDGED
 
 if TYPE_CHECKING:
     from perf.recommend import Advice
+    from perf.record_files import Narrowing
     from perf.sweep_files import Stored
 
 DOCUMENT = Path("docs/recommendations.md")
@@ -54,10 +55,15 @@ def _declare_recommend(parser: argparse.ArgumentParser) -> None:
 
 
 def _read(options: argparse.Namespace) -> list[Stored]:
-    from perf.record_files import Narrowing
     from perf.sweep_files import read_sweep
 
-    return [read_sweep(path, Narrowing((), options.device, options.torch)) for path in options.sweeps]
+    return [read_sweep(path, _narrowing(options)) for path in options.sweeps]
+
+
+def _narrowing(options: argparse.Namespace) -> Narrowing:
+    from perf.record_files import Narrowing
+
+    return Narrowing((), options.device, options.torch)
 
 
 def _advices(sweep: Stored, options: argparse.Namespace) -> list[Advice]:
@@ -114,10 +120,15 @@ def _document(sweeps: list[Stored], options: argparse.Namespace) -> int:
 def _check(sweeps: list[Stored], options: argparse.Namespace) -> int:
     from perf.recommend import check
     from perf.report.sweep import check_text
-    from perf.sweep_files import read_sweep
+    from perf.sweep_files import differing, read_sweep
 
-    exhaustive = read_sweep(options.against).found
-    found = [one for sweep in sweeps for one in check(sweep.found, exhaustive, options.headroom)]
+    exhaustive = read_sweep(options.against, _narrowing(options))
+    for path, sweep in zip(options.sweeps, sweeps, strict=True):
+        if others := differing(sweep.environment, exhaustive.environment):
+            msg = f"{path} and {options.against} were measured with {others}: nothing can be held against the other"
+            raise ValueError(msg)
+    found = [one for sweep in sweeps for one in check(sweep.found, exhaustive.found, options.headroom)]
+    found = [one for one in found if options.config in (None, one.best.case.config)]
     if not found:
         msg = f"{options.against}: no config in common, or nothing measured"
         raise ValueError(msg)

@@ -95,7 +95,8 @@ def _percent(share: float | None) -> str:
 
 def advice_text(advice: Advice, device: str, images: int, headroom: float) -> str:
     """Return what is recommended for a config, and why, in lines."""
-    lines = [f"{advice.config} on {device}"]
+    reduced = ", a reduced model: it says nothing of the real one" if advice.cells[0].case.lane == "cpu" else ""
+    lines = [f"{advice.config} on {device}{reduced}"]
     if advice.fastest is None:
         return "\n".join(
             [*lines, f"  nothing to recommend: no cell was measured that keeps {100 * headroom:.0f} % free"]
@@ -131,7 +132,8 @@ def _payback(found: Payback | None, images: int) -> list[str]:
     if found.epochs is None:
         return [f"compile does not pay back: {pair} is no faster"]
     cache = "cold" if found.cold else "warm"
-    return [f"compile pays back after {found.epochs:.2g} epochs of {images} images ({pair}, {cache} cache)"]
+    epochs = f"{found.epochs:.2g}" if found.epochs < 10 else f"{found.epochs:.0f}"
+    return [f"compile pays back after {epochs} epochs of {images} images ({pair}, {cache} cache)"]
 
 
 def _changes(advice: Advice) -> list[str]:
@@ -139,16 +141,21 @@ def _changes(advice: Advice) -> list[str]:
     lines += [f"then: {one.what}, {one.gain:.2f} times by itself" for one in advice.changes[1:]]
     if not advice.changes:
         lines.append("nothing of rfdetr's defaults is worth changing by 5 % or more")
-    if advice.workers is None:
-        lines.append("workers: the loader was not measured here; give its records too")
-    else:
-        lines.append(f"workers: {advice.workers} feed {advice.fastest.rate if advice.fastest else 0:.4g} images/s")
-    return [*lines, advice.busy_note]
+    return [*lines, _workers(advice), advice.busy_note]
+
+
+def _workers(advice: Advice) -> str:
+    if advice.workers is None or advice.fastest is None:
+        return "workers: the loader was not measured here; give its records too"
+    yielded = advice.loader[advice.workers]
+    limit = ": input is the limit, with any number that was measured" if yielded < advice.fastest.rate else ""
+    return f"workers: {advice.workers} yield {yielded:.4g} images/s{limit}"
 
 
 def rows(advices: Iterable[Advice], environment: Environment) -> list[tuple[str, ...]]:
     """Return the cookbook's rows: for each config what is recommended and the best of each other lever, as measured.
 
+    The best has the headroom where a cell of that lever has it.
     A lever without a cell has a row too, ``not measured``: nothing is guessed.
     """
     device = environment.gpu_name or environment.cpu_model
@@ -159,8 +166,7 @@ def rows(advices: Iterable[Advice], environment: Environment) -> list[tuple[str,
 
 
 def _lever_row(advice: Advice, lever: Lever, device: str) -> tuple[str, ...]:
-    of = [cell for cell in advice.cells if cell.measured and cell.lever == lever]
-    fastest = max(of, key=lambda cell: cell.rate, default=None)
+    fastest = next((cell for cell in advice.levers if cell.lever == lever), None)
     flags = _flag(lever in ("compile", "both", "reduce-overhead")), _flag(lever in ("graphs", "both"))
     if fastest is None:
         return (device, advice.config, "-", "-", *_mode(lever, flags), "-", "-", "-", "not measured")

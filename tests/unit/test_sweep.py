@@ -300,6 +300,40 @@ def test_records_of_two_gpus_or_two_releases_are_refused(
     assert "were measured with rfdetr 1.11.1 and 1.11.2: give one sweep" in capsys.readouterr().err
 
 
+def test_a_stored_sweep_with_a_cell_that_is_none_is_named(
+    use: Callable[[Cells], Cells], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(Cells())
+    measure(a_sweep(tmp_path))
+    stored = tmp_path / "stored.json"
+    store(stored, read_sweep(tmp_path / "s"))
+    stored.write_text(stored.read_text().replace('"measured"', '"mesured"'))
+
+    assert main(["recommend", str(stored)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"rfdetr-perf: {stored}: ")
+    assert "'measured', 'fell back'" in line
+    (tmp_path / "empty").mkdir()
+    assert main(["recommend", str(tmp_path / "empty")]) == 2
+    assert "no record below it; measure first: rfdetr-perf sweep" in capsys.readouterr().err
+
+
+def test_a_sweep_is_held_against_one_of_the_same_machine_only(
+    use: Callable[[Cells], Cells], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(Cells())
+    measure(a_sweep(tmp_path))
+    found = read_sweep(tmp_path / "s")
+    store(tmp_path / "same.json", found)
+    other = found.environment.model_copy(update={"cpu_model": "Xeon"})
+    store(tmp_path / "other.json", found.model_copy(update={"environment": other}))
+
+    assert main(["recommend", str(tmp_path / "s"), "--against", str(tmp_path / "same.json")]) == 0
+    assert "100.0 % of the best rate" in capsys.readouterr().out
+    assert main(["recommend", str(tmp_path / "s"), "--against", str(tmp_path / "other.json")]) == 2
+    assert "were measured with cpu_model EPYC and Xeon: nothing can be held" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
