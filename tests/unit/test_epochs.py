@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,8 +18,12 @@ from perf.run_order import Order
 CASE = Case(config="nano", lane="cpu", batch_size=4, measure="epochs", steps=3, data="coco")
 
 
-def an_epoch(number: int, train: float = 60, validation: float = 30, other: float = 0) -> Epoch:
-    return Epoch(epoch=number, train=train, validation=validation, other=other, train_images=600, validation_images=300)
+def an_epoch(
+    number: int, train: float = 60, validation: float = 30, other: float = 0, first: bool | None = None
+) -> Epoch:
+    times = {"train": train, "validation": validation, "other": other}
+    first = number == 0 if first is None else first
+    return Epoch(epoch=number, train_images=600, validation_images=300, first=first, **times)
 
 
 def test_epoch_0_is_told_apart_and_the_others_are_what_counts() -> None:
@@ -28,6 +34,16 @@ def test_epoch_0_is_told_apart_and_the_others_are_what_counts() -> None:
     assert {part.name: part.value for part in found["epoch_time"].parts} == {"train": 55, "validation": 30, "other": 10}
     assert found["train_rate"].samples == [10, 12]
     assert found["validation_rate"].value == 10
+
+
+def test_the_first_epoch_after_an_interruption_counts_only_where_there_is_no_other() -> None:
+    resumed = an_epoch(1, 400, first=True)
+
+    counted = epoch_signals([an_epoch(0, 600), resumed, an_epoch(2)])
+    alone = epoch_signals([an_epoch(0, 600), resumed])
+
+    assert counted[0].samples == [90]
+    assert alone[0].samples == [430]
 
 
 def test_epoch_0_alone_says_nothing() -> None:
@@ -53,6 +69,7 @@ def test_a_training_that_goes_on_forgets_the_epoch_that_it_repeats(tmp_path: Pat
     clock = EpochClock(path, 4, lambda _: None)
 
     clock.begin(1)
+    clock.trained()
     clock.validating()
     clock.validated()
     clock.end(trainer(1))
@@ -63,6 +80,33 @@ def test_a_training_that_goes_on_forgets_the_epoch_that_it_repeats(tmp_path: Pat
     assert (last.train_images, last.validation_images) == (20, 6)
     assert min(last.train, last.validation, last.other) > 0
     assert last.seconds < 1
+    assert last.first
+
+
+def test_what_comes_after_the_last_batch_is_validation_or_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("perf.rfdetr_epochs.time.perf_counter", lambda: now[0])
+
+    def after(seconds: float, what: Callable[[], None]) -> None:
+        now[0] += seconds
+        what()
+
+    clock = EpochClock(tmp_path / "e.json", 4, lambda _: None)
+    for epoch in range(2):
+        after(0, partial(clock.begin, epoch))
+        after(10, clock.trained)
+        after(1, clock.validating)  # one between two batches is no training either
+        after(5, clock.validated)
+        after(20, clock.trained)
+        after(0.5, clock.validating)
+        after(7, clock.validated)
+        after(3, partial(clock.end, trainer(epoch)))  # the best weights are written
+        after(2, clock.close)  # and the last ones
+
+    told = [(one.train, one.validation, one.other, one.seconds, one.first) for one in clock.epochs]
+    assert told == [(31, 12, 5.5, 48.5, True), (31, 12, 5.5, 48.5, False)]
 
 
 def test_the_table_has_a_row_an_epoch(tmp_path: Path) -> None:
@@ -73,7 +117,11 @@ def test_the_table_has_a_row_an_epoch(tmp_path: Path) -> None:
     shown = epochs_text(a_record(epoch_signals(epochs), CASE), order)
 
     assert "| 1 | 1.50 | 60.0 | 10 | 30.0 | 10 | 0.0 |" in shown
-    assert "nano-cpu-b4-epochs-s3-on-coco: 1.50 minutes an epoch" in shown
+    assert "nano-cpu-b4-epochs-s3-on-coco: 1.50 minutes an epoch, median of epochs 1, 2\n" in shown
+    write_epochs(order.stem.with_suffix(".epochs.json"), [an_epoch(0), an_epoch(1, 300, first=True), an_epoch(2)])
+    shown = epochs_text(a_record(epoch_signals(epochs), CASE), order)
+    assert "| 1, resumed | 5.50 |" in shown
+    assert "median of epoch 2\n" in shown
 
 
 def test_metrics_are_drawn_and_what_cannot_be_is_a_note(tmp_path: Path) -> None:
