@@ -78,7 +78,11 @@ def unsupported(config: str, precision: Precision, lever: Lever, machine: Machin
 
 def _precision_problem(precision: Precision, machine: Machine) -> str:
     if machine.lane == "cpu":
-        return "" if precision == "fp32" else f"rfdetr trains in fp32 on a CPU, whatever is asked: {precision} is not"
+        return (
+            ""
+            if precision in ("auto", "fp32")
+            else f"rfdetr trains in fp32 on a CPU, whatever is asked: {precision} is not"
+        )
     if precision != "fp8":
         return ""
     if machine.rfdetr < (1, 11):

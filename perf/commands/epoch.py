@@ -79,18 +79,18 @@ def case_here(options: argparse.Namespace) -> Case:
     """Return the case that the command line asks for.
 
     Raises:
-        ValueError: an unknown config, no GPU on the gpu lane, or settings that do not go together.
+        ValueError: an unknown config, no GPU on the gpu lane, or settings that this machine or rfdetr has not.
     """
     from perf.case import Case, find_case
     from perf.dataset import folder_name
-    from perf.levers import case_of
+    from perf.levers import case_of, machine_here, unsupported
     from perf.session import lacking, lane_here
 
     lane: Lane = "cpu" if lane_here(options.lane) == "cpu" else "gpu"
     cell = case_of(options.config, lane, options.precision, options.lever, options.batch_size)
     more = {"measure": "epochs", "steps": options.epochs, "workers": options.workers}
     case = Case.model_validate({**cell.model_dump(), **more, "data": folder_name(options.coco_root)})
-    if why := lacking(case):
+    if why := lacking(case) or unsupported(case.config, case.precision, options.lever, machine_here(lane)):
         msg = f"{case.id}: {why}"
         raise ValueError(msg)
     return find_case(case.id)

@@ -6,6 +6,7 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
+from perf.cells import fallback
 from perf.epochs import EPOCHS, Epoch, read_epochs, steady
 from perf.record import Record
 from perf.report.markdown import table
@@ -32,6 +33,8 @@ def epochs_text(record: Record, order: Order) -> str:
     time = record.signal("epoch_time")
     which = _numbers(steady(epochs))
     told = f"{record.case_id}: {time.value / 60:.2f} minutes an epoch, median of {which}\n" if time else ""
+    if problem := fallback(record):
+        told += f"warning: it did not train as asked: {problem}\n"
     notes = "".join(f"note: {note}\n" for note in record.notes)
     return f"{table(HEADINGS, rows)}{told}{notes}metrics and plots: {order.stem.with_suffix('.out')}\n"
 

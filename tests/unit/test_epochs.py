@@ -10,6 +10,7 @@ import pytest
 from factories import a_record
 
 from perf.case import Case
+from perf.cli import main
 from perf.epochs import Epoch, epoch_signals, read_epochs, write_epochs
 from perf.report.epochs import draw_metrics, epochs_text
 from perf.rfdetr_epochs import EpochClock
@@ -122,6 +123,51 @@ def test_the_table_has_a_row_an_epoch(tmp_path: Path) -> None:
     shown = epochs_text(a_record(epoch_signals(epochs), CASE), order)
     assert "| 1, resumed | 5.50 |" in shown
     assert "median of epoch 2\n" in shown
+
+
+GRAPHS = Case(config="nano", precision="bf16", cuda_graphs=True, measure="epochs", steps=3, data="coco")
+DISABLED = "rfdetr: Disabling CUDA graphs because of this; training will run eagerly."
+
+
+@pytest.mark.parametrize(
+    ("case", "precision", "notes", "told"),
+    [
+        (GRAPHS, "bf16-mixed", [DISABLED], f"CUDA graphs were asked for and none was replayed; {DISABLED}"),
+        (GRAPHS, "bf16-mixed", ["rfdetr: Captured CUDA graph 1 for input shape (4, 3). Backend: PyTorch."], ""),
+        (GRAPHS, "16-mixed", ["rfdetr: Captured CUDA graph 1 for input"], "bf16 was asked for, and 16-mixed is in use"),
+        (CASE.model_copy(update={"compile": True}), "32-true", [], "compile is on and the model ran eager"),
+        (CASE, "32-true", [], ""),
+    ],
+)
+def test_a_training_that_fell_back_is_not_told_as_what_was_asked_for(
+    tmp_path: Path, case: Case, precision: str, notes: list[str], told: str
+) -> None:
+    order, epochs = Order(case, "s", 0, tmp_path), [an_epoch(0), an_epoch(1)]
+    write_epochs(order.stem.with_suffix(".epochs.json"), epochs)
+    record = a_record(epoch_signals(epochs), case, precision=precision, notes=notes)
+
+    shown = epochs_text(record, order)
+
+    assert ("warning:" in shown) == bool(told)
+    assert not told or f"warning: it did not train as asked: {told}\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--lever", "graphs"], "CUDA graphs need an NVIDIA GPU"),
+        (["--precision", "bf16"], "rfdetr trains in fp32 on a CPU"),
+        (["--epochs", "1"], "--epochs 1: at least 2"),
+        (["--resume", "gone"], "--resume gone: no training of nano-cpu-b4-epochs-s3-on-coco"),
+    ],
+)
+def test_what_cannot_be_trained_is_said_before_the_tree_is_read(
+    arguments: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("rfdetr")
+
+    assert main(["epoch", "--lane", "cpu", "--coco-root", str(tmp_path / "coco"), *arguments]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_metrics_are_drawn_and_what_cannot_be_is_a_note(tmp_path: Path) -> None:
