@@ -109,7 +109,8 @@ class _Process:
     def __enter__(self) -> _Process:
         order = self.order
         order.stem.parent.mkdir(parents=True, exist_ok=True)
-        order.progress_path.unlink(missing_ok=True)  # of a run that was interrupted
+        for path in (order.progress_path, order.record_path):
+            path.unlink(missing_ok=True)  # of a run that was interrupted: not what became of this one
         self._follower = Follower(order.progress_path)
         self._deadline = time.monotonic() + self._timeout
         with order.log_path.open("wb") as log:
