@@ -94,7 +94,12 @@ def is_result(record: Record) -> bool:
     if record.status == "finished":
         return not record.untimed  # it shared the machine
     error = record.error or ""
-    return record.status == "failed" and (bool(_TOO_LONG.search(error)) or not _INTERRUPTED.search(error))
+    return record.status == "failed" and (timed_out(record) or not _INTERRUPTED.search(error))
+
+
+def timed_out(record: Record) -> bool:
+    """Return whether a run was stopped since its time was up."""
+    return bool(_TOO_LONG.search(record.error or ""))
 
 
 def requested_bytes(error: str) -> float | None:

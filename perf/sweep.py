@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from perf import environment
 from perf.case import Case
-from perf.cells import Cell, cells_of, is_result
+from perf.cells import Cell, cells_of, is_result, timed_out
 from perf.launch import RunFailed, left_record, run_in_fresh_process
 from perf.levers import Machine, lever_of
 from perf.pool import host
@@ -25,6 +25,8 @@ from perf.run_order import Order
 from perf.sweep_plan import Cells, Estimate, Grid, next_case, refused
 
 MANIFEST = "sweep.json"
+# A cell may take so many seconds, or its estimate once more, beyond the budget; then it is stopped.
+_GRACE = 60.0
 
 
 class Asked(BaseModel):
@@ -121,28 +123,62 @@ def measure(sweep: Sweep) -> list[Cell]:
         ValueError: the budget is too short for a single cell; says what one takes.
     """
     begin(sweep)
-    records, spent, left_out = known(sweep), 0.0, dict[str, Cell]()
-    shortest = math.inf
-    while case := next_case(sweep.asked.grid, sweep.machine, by_id(records), telling=sweep.telling, skipped=left_out):
-        expected = _expected(sweep, case, records)
-        left = math.inf if sweep.asked.budget is None else sweep.asked.budget - spent
+    going = _Going(sweep)
+    while case := going.next():
+        going.take(case)
+    return going.cells()
+
+
+class _Going:
+    """A sweep in progress: what was measured, and what was left out and why."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self._sweep, self._records = sweep, known(sweep)
+        self._spent, self._shortest, self._left_out = 0.0, math.inf, dict[str, Cell]()
+
+    def next(self) -> Case | None:
+        """Return the case of the next cell; None where nothing is left."""
+        sweep, cells = self._sweep, by_id(self._records)
+        return next_case(sweep.asked.grid, sweep.machine, cells, telling=sweep.telling, skipped=self._left_out)
+
+    def take(self, case: Case) -> None:
+        """Measure a cell, or leave it out where the budget does not reach."""
+        asked = self._sweep.asked
+        estimate = Estimate(self._sweep.machine.lane, times_of(self._records), self._sweep.warm)
+        expected = asked.runs * estimate.seconds(case, lever_of(case))
+        left = math.inf if asked.budget is None else asked.budget - self._spent
         if expected > left:
-            shortest = min(shortest, expected)
-            left_out[case.id] = Cell(case, "not run", f"takes about {expected:.0f} s, {left:.0f} s of the budget left")
-            continue
+            self._shortest = min(self._shortest, expected)
+            self._leave_out(case, f"takes about {expected:.0f} s, {left:.0f} s of the budget left")
+        else:
+            self._measure(case, min(self._sweep.timeout, left + max(expected, _GRACE)))
+
+    def _measure(self, case: Case, limit: float) -> None:
         started = time.monotonic()
-        records += _measure_cell(sweep, case, len(by_id(records)) + 1)
-        spent += time.monotonic() - started
-        if case.id not in by_id(records):  # not again and again
-            left_out[case.id] = Cell(case, "not run", "it was interrupted from outside")
-    if left_out and not records:
-        _reject_too_short(sweep, shortest)
-    return [*by_id(records).values(), *left_out.values()]
+        measured = _measure_cell(self._sweep._replace(timeout=limit), case, len(by_id(self._records)) + 1)
+        self._spent += time.monotonic() - started
+        late = [record for record in measured if timed_out(record)]
+        if late and limit < self._sweep.timeout:  # it says nothing of the setting, and is measured when this goes on
+            for record in late:
+                self._sweep.order(case, record.run).record_path.unlink()
+            self._leave_out(case, f"no end after {limit:.0f} s, longer than the budget had")
+            return
+        self._records += measured
+        if case.id not in by_id(self._records):  # not again and again
+            self._leave_out(case, "it was interrupted from outside")
 
+    def _leave_out(self, case: Case, why: str) -> None:
+        self._left_out[case.id] = Cell(case, "not run", why)
 
-def _expected(sweep: Sweep, case: Case, records: Sequence[Record]) -> float:
-    """Return how long a cell is likely to take, in s."""
-    return sweep.asked.runs * Estimate(sweep.machine.lane, times_of(records), sweep.warm).seconds(case, lever_of(case))
+    def cells(self) -> list[Cell]:
+        """Return all cells.
+
+        Raises:
+            ValueError: the budget was too short for any.
+        """
+        if not self._records and not self._spent and self._shortest < math.inf:
+            _reject_too_short(self._sweep, self._shortest)
+        return [*by_id(self._records).values(), *self._left_out.values()]
 
 
 def _reject_too_short(sweep: Sweep, shortest: float) -> None:

@@ -29,8 +29,13 @@ def minutes(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def plan_text(cases: Sequence[Case], done: int, estimate: Estimate, runs: int, budget: float | None) -> str:
-    """Return the plan: how many cells at most, of which kind, and how long they take."""
+def plan_text(
+    cases: Sequence[Case], done: int, estimate: Estimate, runs: int, budget: float | None, *, refined: bool
+) -> str:
+    """Return the plan: how many cells at most, of which kind, and how long they take.
+
+    ``refined``: sizes between two doublings follow, which nobody knows yet.
+    """
     lines = [f"plan: {len(cases)} cells at most" + (f", {done} measured already" if done else "")]
     total = 0.0
     for lever in LEVERS:
@@ -43,6 +48,8 @@ def plan_text(cases: Sequence[Case], done: int, estimate: Estimate, runs: int, b
             lines.append(f"  {lever}: {len(of)} cells, {precisions}, batch {_sizes(sizes)}: {minutes(seconds)}")
     basis = "as cells took so far" if estimate.known else "by rule of thumb: nothing was measured here yet"
     lines.append(f"  at most {minutes(total)} ({basis}); a series ends where memory runs out")
+    if refined:
+        lines.append("  up to two sizes a series between two doublings come on top, where its rate saturates")
     if budget is not None:
         lines.append(f"  budget {minutes(budget)}: the most telling cells first (docs/sweep.md), each only if it fits")
     return "\n".join(lines)

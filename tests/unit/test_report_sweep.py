@@ -108,10 +108,11 @@ def test_the_plan_tells_what_it_takes_at_most() -> None:
     grid = Grid(configs=("nano",), lane="gpu", precisions=("bf16",), levers=("eager", "compile"), batch_sizes=(4, 8))
     cases = foreseen(grid, Machine("gpu", (1, 11)), {}, telling=False)
 
-    assert plan_text(cases, 0, Estimate("gpu", {}), 2, 90.0).splitlines() == [
+    assert plan_text(cases, 0, Estimate("gpu", {}), 2, 90.0, refined=True).splitlines() == [
         "plan: 4 cells at most",
         "  eager: 2 cells, bf16, batch 4, 8: 2 min",
         "  compile: 2 cells, bf16, batch 4, 8: 4 min",
         "  at most 6 min (by rule of thumb: nothing was measured here yet); a series ends where memory runs out",
+        "  up to two sizes a series between two doublings come on top, where its rate saturates",
         "  budget 90 s: the most telling cells first (docs/sweep.md), each only if it fits",
     ]

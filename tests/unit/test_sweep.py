@@ -183,6 +183,40 @@ def test_a_budget_measures_what_fits_and_says_what_did_not(
     assert left_out == [(batch, "takes about 15 s, 10 s of the budget left") for batch in (4, 8)]
 
 
+def test_a_cell_that_outlasts_the_budget_is_stopped_and_measured_when_the_sweep_goes_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, use: Callable[[Cells], Cells]
+) -> None:
+    limits = list[float]()
+
+    def endless(order: Order, _: object, timeout: float) -> Record:
+        limits.append(timeout)
+        record = cell_record(order, status="failed", error=f"no end after {timeout:.0f} s (--run-timeout); stopped")
+        write_record(order.record_path, record)
+        raise RunFailed(str(record.error), record)
+
+    monkeypatch.setattr(sweeps, "run_in_fresh_process", endless)
+    monkeypatch.setattr("perf.sweep.time.monotonic", lambda: 0.0)
+    grid = GRID.model_copy(update={"batch_sizes": (1,)})
+
+    [cell] = measure(a_sweep(tmp_path, grid=grid, budget=40))
+    assert (cell.outcome, cell.detail) == ("not run", "no end after 100 s, longer than the budget had")
+    assert limits == [100]
+    again = use(Cells())
+    assert [cell.outcome for cell in measure(a_sweep(tmp_path, grid=grid))] == ["measured"]
+    assert again.measured == [1]
+
+
+def test_a_run_timeout_of_its_own_is_a_result(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def endless(order: Order, *_: object) -> Record:
+        record = cell_record(order, status="failed", error="no end after 9 s (--run-timeout); stopped")
+        raise RunFailed(str(record.error), record)
+
+    monkeypatch.setattr(sweeps, "run_in_fresh_process", endless)
+    sweep = a_sweep(tmp_path, grid=GRID.model_copy(update={"batch_sizes": (1,)}), budget=400)
+
+    assert [cell.outcome for cell in measure(sweep._replace(timeout=9))] == ["raised"]
+
+
 def test_a_budget_too_short_for_the_first_cell_measures_a_shorter_one(
     use: Callable[[Cells], Cells], tmp_path: Path
 ) -> None:
