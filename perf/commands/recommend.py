@@ -67,16 +67,22 @@ def _narrowing(options: argparse.Namespace) -> Narrowing:
 
 
 def _advices(sweep: Stored, options: argparse.Namespace) -> list[Advice]:
-    from perf.recommend import advise, best_loader_rates
-    from perf.record import read_records
+    from perf.recommend import advise
 
-    loader = best_loader_rates(read_records(options.loader)) if options.loader else sweep.loader
     cells = [cell for cell in sweep.found if options.config in (None, cell.case.config)]
     if not cells:
         configs = dict.fromkeys(cell.case.config for cell in sweep.found)
         msg = f"--config {options.config}: no cell of it, only of {', '.join(configs)}"
         raise ValueError(msg)
-    return advise(cells, headroom=options.headroom, images=options.images, loader=loader)
+    return advise(cells, headroom=options.headroom, images=options.images, loader=_loader(sweep, options))
+
+
+def _loader(sweep: Stored, options: argparse.Namespace) -> dict[int, float]:
+    """Return what so many workers yield in images per second: of the records that were given, else of the sweep's."""
+    from perf.recommend import best_loader_rates
+    from perf.record import read_records
+
+    return best_loader_rates(read_records(options.loader)) if options.loader else sweep.loader
 
 
 def _recommend(options: argparse.Namespace) -> int:
@@ -88,7 +94,7 @@ def _recommend(options: argparse.Namespace) -> int:
         if len(sweeps) != 1:
             msg = f"--store takes one sweep, and {len(sweeps)} were given"
             raise ValueError(msg)
-        store(options.store, sweeps[0])
+        store(options.store, sweeps[0].model_copy(update={"loader": _loader(sweeps[0], options)}))
     if options.out:
         return _document(sweeps, options)
     if options.against:

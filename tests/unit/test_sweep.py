@@ -352,6 +352,18 @@ def test_a_stored_sweep_with_a_cell_that_is_none_is_named(
     assert "no record below it; measure first: rfdetr-perf sweep" in capsys.readouterr().err
 
 
+def test_what_is_stored_has_the_loader_that_was_given(use: Callable[[Cells], Cells], tmp_path: Path) -> None:
+    use(Cells())
+    measure(a_sweep(tmp_path))
+    loader = a_record([a_signal("loader_rate_w2", 50, "wall", "samples/s")], Case(config="nano", measure="input"))
+    write_record(tmp_path / "input" / "run-0.record.json", loader)
+
+    told = ["--loader", str(tmp_path / "input"), "--store", str(tmp_path / "stored.json")]
+    assert main(["recommend", str(tmp_path / "s"), *told]) == 0
+
+    assert read_sweep(tmp_path / "stored.json").loader == {2: 50}
+
+
 def test_a_sweep_is_held_against_one_of_the_same_machine_only(
     use: Callable[[Cells], Cells], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
