@@ -149,7 +149,7 @@ class _Going:
         left = math.inf if asked.budget is None else asked.budget - self._spent
         if expected > left:
             self._shortest = min(self._shortest, expected)
-            self._leave_out(case, f"takes about {expected:.0f} s, {left:.0f} s of the budget left")
+            self._leave_out(case, f"takes about {expected:.0f} s, {max(0.0, left):.0f} s of the budget left")
         else:
             self._measure(case, min(self._sweep.timeout, left + max(expected, _GRACE)))
 

@@ -101,6 +101,7 @@ def _train(order: Order) -> int:
     from perf.record import read_record
     from perf.report.epochs import epochs_text
 
+    _check_resumed(order)
     try:
         with resumable(order.session):
             if not has_finished(order):
@@ -110,6 +111,22 @@ def _train(order: Order) -> int:
         return FAILED
     say(epochs_text(read_record(order.record_path), order))
     return 0
+
+
+def _check_resumed(order: Order) -> None:
+    """Raise ValueError where a training that goes on was begun on other data, machine or software: times would mix."""
+    from perf.launch import left_record
+    from perf.sweep import changed_here
+
+    if (left := left_record(order)) is None:
+        return
+    told = left.command.partition("--case")[2]
+    if told != order.command.partition("--case")[2]:
+        msg = f"{order.folder}: this training was begun with --case{told}; give the same tree, or another --session"
+        raise ValueError(msg)
+    if changed := changed_here([left]):
+        msg = f"{order.folder}: this training was begun with {changed}; give another --session"
+        raise ValueError(msg)
 
 
 EPOCH = Command(

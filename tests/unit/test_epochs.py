@@ -12,6 +12,7 @@ from factories import a_record
 from perf.case import Case
 from perf.cli import main
 from perf.epochs import Epoch, epoch_signals, read_epochs, write_epochs
+from perf.record import write_record
 from perf.report.epochs import draw_metrics, epochs_text
 from perf.rfdetr_epochs import EpochClock
 from perf.run_order import Order
@@ -167,6 +168,33 @@ def test_what_cannot_be_trained_is_said_before_the_tree_is_read(
     pytest.importorskip("rfdetr")
 
     assert main(["epoch", "--lane", "cpu", "--coco-root", str(tmp_path / "coco"), *arguments]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("root", "changed", "told"),
+    [
+        ("other/coco", "", "this training was begun with --case nano-cpu-b4-epochs-s3-on-coco --data "),
+        ("coco", "torch 2.13.0, now 2.14.1", "this training was begun with torch 2.13.0, now 2.14.1; give another"),
+    ],
+)
+def test_a_training_does_not_go_on_with_another_tree_or_other_software(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    root: str,
+    changed: str,
+    told: str,
+) -> None:
+    pytest.importorskip("rfdetr")
+    monkeypatch.setattr("perf.coco_tree.check_tree", lambda *_: SimpleNamespace(text="a tree"))
+    monkeypatch.setattr("perf.sweep.changed_here", lambda _: changed)
+    order = Order(CASE, "e", 0, tmp_path / "e", data=(tmp_path / "coco").resolve())
+    write_record(order.record_path, a_record([], CASE, status="failed", command=order.command))
+
+    arguments = ["epoch", "--lane", "cpu", "--coco-root", str(tmp_path / root), "--records", str(tmp_path)]
+
+    assert main([*arguments, "--resume", "e"]) == 2
     assert told in capsys.readouterr().err
 
 
