@@ -15,10 +15,12 @@ from perf.case import Case
 from perf.errors import error_line
 from perf.levers import Lever, lever_of
 from perf.pool import by_case
-from perf.probes.throughput import ENGINE, GRAPHS, PRECISION, SAID
+from perf.probes.throughput import ENGINE, GRAPHS, SAID
 from perf.record import Record
 from perf.stats import CONFIDENCE, t_quantile
 
+# Share of the device's memory to keep free. Validation, EMA and larger targets than a sweep's 12 boxes need some.
+HEADROOM = 0.1
 Outcome = Literal["measured", "fell back", "out of memory", "raised", "unsupported here", "not run"]
 RATE, BUSY, SHARE = "images_per_second", "gpu_busy", "memory_share"
 
@@ -72,6 +74,11 @@ class Cell(NamedTuple):
         return self.outcome == "measured"
 
 
+def leaves(cell: Cell, headroom: float) -> bool:
+    """Return whether a cell leaves so much of the memory free; one that does not tell its share is taken to."""
+    return cell.memory is None or cell.memory <= 1 - headroom
+
+
 def cells_of(records: Sequence[Record]) -> list[Cell]:
     """Return the cells of all ``records`` that a sweep left, in the order in which they come.
 
@@ -85,9 +92,14 @@ def cells_of(records: Sequence[Record]) -> list[Cell]:
 def is_result(record: Record) -> bool:
     """Return whether a record says what its setting does: it finished, or failed by itself."""
     if record.status == "finished":
-        return True
+        return not record.untimed  # it shared the machine
     error = record.error or ""
-    return record.status == "failed" and (bool(_TOO_LONG.search(error)) or not _INTERRUPTED.search(error))
+    return record.status == "failed" and (timed_out(record) or not _INTERRUPTED.search(error))
+
+
+def timed_out(record: Record) -> bool:
+    """Return whether a run was stopped since its time was up."""
+    return bool(_TOO_LONG.search(record.error or ""))
 
 
 def requested_bytes(error: str) -> float | None:
@@ -164,13 +176,13 @@ def fallback(record: Record) -> str:
     """Return in which way the run did not do what its case asks for; empty where it did.
 
     rfdetr and torch only log it: so the compiled frames, the graphs replayed, Transformer Engine's layers and the
-    precision that Lightning was told are looked at.
+    precision that Lightning was told are looked at. What does not say that it did as asked is taken to have not.
     """
     case = record.case
     compiled, graphs = case.compile, case.cuda_graphs or case.mode == "reduce-overhead"
     if compiled and not _value(record, "model_frames"):
         return _told(record, "compile is on and the model ran eager")
-    if graphs and _value(record, GRAPHS) == 0:
+    if graphs and not _replayed(record):
         return _told(record, "CUDA graphs were asked for and none was replayed")
     if case.precision == "fp8" and not _value(record, ENGINE):
         return _told(record, "fp8 was asked for and no layer is Transformer Engine's")
@@ -179,15 +191,23 @@ def fallback(record: Record) -> str:
     return _other_precision(record)
 
 
-# How rfdetr says by what it captured a graph (training/cuda_graph_step.py).
+def _replayed(record: Record) -> bool:
+    """Return whether CUDA graphs were replayed: as the profile has it, or as rfdetr says of a training without one."""
+    if record.case.measure == "throughput":
+        return bool(_value(record, GRAPHS))
+    return any(_CAPTURED.search(note) for note in record.notes) or record.case.mode == "reduce-overhead"
+
+
+# How rfdetr says that it replays graphs, and by what it captured them (training/cuda_graph_step.py, module_model.py).
+_CAPTURED = re.compile(r"Captured CUDA graph|CUDA graph replay is handled by Inductor")
 _OTHER_CAPTURE = re.compile(r"Captured CUDA graph .*Backend: (?!Transformer Engine)")
 _EXPECTED = {"bf16": "bf16-", "fp16": "16-", "fp32": "32-", "fp8": "transformer-engine"}
 
 
 def _other_precision(record: Record) -> str:
-    used = next((note.removeprefix(PRECISION) for note in record.notes if note.startswith(PRECISION)), "")
     wanted = _EXPECTED.get(record.case.precision, "")
-    return "" if not used or used.startswith(wanted) else f"{record.case.precision} was asked for, and {used} is in use"
+    used = record.precision or "nobody knows which"
+    return "" if used.startswith(wanted) else f"{record.case.precision} was asked for, and {used} is in use"
 
 
 def _told(record: Record, problem: str) -> str:

@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from perf.dataset import COCO_HEAD
+
 FULL = {"train2017": 118_287, "val2017": 5_000}
 _EXAMPLES = 3
 _THREADS = 16
@@ -80,16 +82,26 @@ def _check_split(root: Path, name: str, problems: list[str]) -> Split | None:
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
         names = [str(image["file_name"]) for image in document["images"]]
-        boxes = len(document["annotations"])
+        images = {image["id"] for image in document["images"]}
+        boxes = [(int(one["image_id"]), int(one["category_id"])) for one in document["annotations"]]
     except (ValueError, KeyError, TypeError) as error:
         problems.append(f"{file}: not whole, was its download cut short? ({type(error).__name__}: {error})")
         return None
     if not names or not boxes:
-        problems.append(f"{file}: lists {len(names)} images and {boxes} boxes; both are needed")
+        problems.append(f"{file}: lists {len(names)} images and {len(boxes)} boxes; both are needed")
         return None
+    problems += _wrong_boxes(file, boxes, images)
     sizes, wrong = _check_files(folder, names)
     problems += [_told(folder, kind, found, len(names)) for kind, found in wrong.items() if found]
-    return Split(name, len(names), boxes, sizes)
+    return Split(name, len(names), len(boxes), sizes)
+
+
+def _wrong_boxes(file: Path, boxes: Sequence[tuple[int, int]], images: set[int]) -> Iterator[str]:
+    """Yield a line for boxes of images that are not listed, and one for those of classes that rfdetr's head has not."""
+    if lost := sum(image not in images for image, _ in boxes):
+        yield f"{file}: {lost} of {len(boxes)} boxes are of images that it does not list"
+    if beyond := sum(not 0 <= category <= COCO_HEAD for _, category in boxes):
+        yield f"{file}: {beyond} of {len(boxes)} boxes have a category outside rfdetr's head for COCO, 0 to {COCO_HEAD}"
 
 
 def _told(folder: Path, kind: str, found: Sequence[str], total: int) -> str:

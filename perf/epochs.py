@@ -16,7 +16,10 @@ DEFAULT_EPOCHS = 3
 
 
 class Epoch(BaseModel):
-    """One epoch: seconds of training, of validation, and of the rest (checkpoints above all), and images of each."""
+    """One epoch: seconds of training, of validation, and of the rest (checkpoints above all), and images of each.
+
+    ``first`` of its process: it compiles, fills caches and starts workers, as epoch 0 does.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -26,6 +29,7 @@ class Epoch(BaseModel):
     other: float = 0.0
     train_images: int
     validation_images: int
+    first: bool = False
 
     @property
     def seconds(self) -> float:
@@ -51,8 +55,12 @@ def write_epochs(path: Path, epochs: Sequence[Epoch]) -> None:
 
 
 def steady(epochs: Sequence[Epoch]) -> list[Epoch]:
-    """Return the epochs that count: from epoch 1 on, since the first compiles, fills caches and starts workers."""
-    return [epoch for epoch in epochs if epoch.epoch > 0]
+    """Return the epochs that count: from epoch 1 on, since the first compiles, fills caches and starts workers.
+
+    So does the first after an interruption, which counts where there is no other.
+    """
+    later = [epoch for epoch in epochs if epoch.epoch > 0]
+    return [epoch for epoch in later if not epoch.first] or later
 
 
 def epoch_signals(epochs: Sequence[Epoch]) -> list[Signal]:

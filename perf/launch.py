@@ -49,7 +49,8 @@ class RunFailed(Exception):  # noqa: N818  (says what happened)
 def run_in_fresh_process(order: Order, tell: Callable[[str], None], timeout: float) -> Record:
     """Measure ``order`` in a process of its own and return its record; ``tell`` gets each line of progress.
 
-    Whatever goes wrong is in the record as well, where there is one. SIGTERM and SIGHUP end the run as Ctrl-C does.
+    Whatever goes wrong is in the record as well, where there is one. SIGTERM and SIGHUP end the run as Ctrl-C does,
+    unless they are ignored.
 
     Raises:
         RunFailed: the run raised, crashed, or took more than ``timeout`` seconds.
@@ -108,7 +109,8 @@ class _Process:
     def __enter__(self) -> _Process:
         order = self.order
         order.stem.parent.mkdir(parents=True, exist_ok=True)
-        order.progress_path.unlink(missing_ok=True)  # of a run that was interrupted
+        for path in (order.progress_path, order.record_path):
+            path.unlink(missing_ok=True)  # of a run that was interrupted: not what became of this one
         self._follower = Follower(order.progress_path)
         self._deadline = time.monotonic() + self._timeout
         with order.log_path.open("wb") as log:
@@ -170,7 +172,10 @@ def left_record(order: Order) -> Record | None:
 
 @contextlib.contextmanager
 def _ended_like_ctrl_c() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into KeyboardInterrupt: the child has a session of its own and would live on."""
+    """Turn SIGTERM and SIGHUP into KeyboardInterrupt: the child has a session of its own and would live on.
+
+    One that is ignored stays so: ``nohup`` has a closed terminal end nothing.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -178,7 +183,8 @@ def _ended_like_ctrl_c() -> Iterator[None]:
     def interrupt(number: int, _frame: object) -> None:
         raise KeyboardInterrupt(signal.Signals(number).name)
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    heeded = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in heeded}
     try:
         yield
     finally:

@@ -38,9 +38,12 @@ def machine_here(lane: Lane) -> Machine:
     """Return what this machine and this environment can be asked for.
 
     Raises:
-        RuntimeError: rfdetr is not installed here.
+        ValueError: rfdetr is not installed here.
     """
-    release = str(software()["rfdetr"]).split(".")[:2]
+    try:
+        release = str(software()["rfdetr"]).split(".")[:2]
+    except RuntimeError as error:
+        raise ValueError(str(error)) from None
     engine = importlib.util.find_spec("transformer_engine") is not None
     capability = gpu_capability() if lane == "gpu" and gpu_states() else None
     return Machine(lane, tuple(int(part) for part in release if part.isdigit()), engine, capability)
@@ -64,6 +67,11 @@ def lever_of(case: Case) -> Lever:
     return "graphs" if case.cuda_graphs else "eager"
 
 
+def settable(lever: Lever) -> bool:
+    """Return whether rfdetr has keywords for a lever: it has none for Inductor's reduce-overhead."""
+    return lever != "reduce-overhead"
+
+
 def unsupported(config: str, precision: Precision, lever: Lever, machine: Machine) -> str:
     """Return why this setting cannot be tried here, as a sentence's end; empty where it can."""
     return _precision_problem(precision, machine) or _lever_problem(config, precision, lever, machine)
@@ -71,7 +79,11 @@ def unsupported(config: str, precision: Precision, lever: Lever, machine: Machin
 
 def _precision_problem(precision: Precision, machine: Machine) -> str:
     if machine.lane == "cpu":
-        return "" if precision == "fp32" else f"rfdetr trains in fp32 on a CPU, whatever is asked: {precision} is not"
+        return (
+            ""
+            if precision in ("auto", "fp32")
+            else f"rfdetr trains in fp32 on a CPU, whatever is asked: {precision} is not"
+        )
     if precision != "fp8":
         return ""
     if machine.rfdetr < (1, 11):

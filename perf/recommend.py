@@ -5,19 +5,20 @@ The recommended setting is the fastest one that was measured and keeps the headr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from perf.case import Case
-from perf.cells import Cell
-from perf.input_rate import loader_rates
+from perf.cells import HEADROOM, Cell, leaves
+from perf.input_rate import fewest_workers, input_bound, loader_rates
+from perf.levers import LEVERS, settable
 from perf.record import Record
 from perf.sweep_plan import FIRST_BATCH, TOLERANCE, best, smallest_near_best
 
-# Share of the device's memory to keep free. Validation, EMA and larger targets than a sweep's 12 boxes need some.
-HEADROOM = 0.1
 # COCO 2017 train.
 IMAGES = 118_287
+# rfdetr's default.
+WORKERS = 2
 # A change is worth naming that gains so much.
 WORTH = 0.05
 
@@ -47,21 +48,29 @@ class Advice(NamedTuple):
     """What the cells of one config on one device say.
 
     ``fastest`` keeps the headroom and is what is recommended; None where no cell was measured that does.
-    ``smallest`` has the smallest batch within 2 % of it. ``changes`` are what to change first, largest gain first.
+    ``smallest`` has the smallest batch within 2 % of it. ``levers`` are the fastest of each lever, with the headroom
+    where one has it. ``changes`` are what to change first, largest gain first. ``loader`` says what so many workers
+    yield in images per second, and ``workers`` how many to take.
     """
 
     config: str
     cells: Sequence[Cell]
     fastest: Cell | None
     smallest: Cell | None
+    levers: Sequence[Cell]
     payback: Payback | None
     changes: Sequence[Change]
+    loader: Mapping[int, float]
     workers: int | None
     busy_note: str
 
 
 def advise(
-    cells: Sequence[Cell], *, headroom: float = HEADROOM, images: int = IMAGES, loader: dict[int, float] | None = None
+    cells: Sequence[Cell],
+    *,
+    headroom: float = HEADROOM,
+    images: int = IMAGES,
+    loader: Mapping[int, float] | None = None,
 ) -> list[Advice]:
     """Return the advice for each config among ``cells``, which are of one device.
 
@@ -69,12 +78,10 @@ def advise(
     """
     configs = dict.fromkeys(cell.case.config for cell in cells)
     of = {config: [cell for cell in cells if cell.case.config == config] for config in configs}
-    return [_advice(config, found, headroom, images, loader) for config, found in of.items()]
+    return [_advice(config, found, headroom, images, loader or {}) for config, found in of.items()]
 
 
-def _advice(
-    config: str, cells: Sequence[Cell], headroom: float, images: int, loader: dict[int, float] | None
-) -> Advice:
+def _advice(config: str, cells: Sequence[Cell], headroom: float, images: int, loader: Mapping[int, float]) -> Advice:
     allowed = candidates(cells, headroom)
     fastest = best(allowed)
     smallest = smallest_near_best(allowed)
@@ -83,11 +90,22 @@ def _advice(
         cells,
         fastest,
         smallest,
+        _fastest_of_levers(cells, headroom),
         payback(fastest, cells, images) if fastest else None,
-        changes(cells, fastest, loader) if fastest else [],
-        workers_for(fastest.rate, loader) if fastest and loader else None,
+        changes(allowed, fastest, loader) if fastest else [],
+        loader,
+        workers_for(fastest.rate, loader) if fastest else None,
         _busy_note(fastest),
     )
+
+
+def _fastest_of_levers(cells: Sequence[Cell], headroom: float) -> list[Cell]:
+    """Return the fastest cell of each lever that was measured, with the headroom where one has it."""
+    found = []
+    for lever in LEVERS:
+        of = [cell for cell in cells if cell.measured and cell.lever == lever]
+        found.append(best([cell for cell in of if leaves(cell, headroom)] or of))
+    return [cell for cell in found if cell]
 
 
 def candidates(cells: Iterable[Cell], headroom: float) -> list[Cell]:
@@ -95,21 +113,17 @@ def candidates(cells: Iterable[Cell], headroom: float) -> list[Cell]:
 
     rfdetr has no keyword for Inductor's reduce-overhead: it is measured and shown, and nobody can ask for it.
     """
-    return [c for c in cells if c.measured and fits(c, headroom) and c.lever != "reduce-overhead"]
-
-
-def fits(cell: Cell, headroom: float) -> bool:
-    """Return whether a cell leaves so much of the memory free; one that does not tell its share is taken to."""
-    return cell.memory is None or cell.memory <= 1 - headroom
+    return [c for c in cells if c.measured and leaves(c, headroom) and settable(c.lever)]
 
 
 def payback(chosen: Cell, cells: Iterable[Cell], images: int) -> Payback | None:
-    """Return when the compile of ``chosen``, or else of the fastest compiled cell, is paid back.
+    """Return when the compile of ``chosen`` is paid back, or that of the fastest cell that has an eager one beside it.
 
-    It is held against the eager cell of the same batch size and precision; None where there is no such pair.
+    That is the one of the same batch size and precision; None where there is no such pair.
     """
-    measured = [cell for cell in cells if cell.measured]
-    compiled = chosen if chosen.case.compile else best(c for c in measured if c.case.compile and _twin(c, measured))
+    measured = [cell for cell in cells if cell.measured and settable(cell.lever)]
+    pairs = [cell for cell in measured if cell.case.compile and _twin(cell, measured)]
+    compiled = chosen if chosen in pairs else best(pairs)
     eager = _twin(compiled, measured) if compiled else None
     if compiled is None or eager is None or compiled.first_step is None or eager.first_step is None:
         return None
@@ -124,23 +138,22 @@ def _twin(cell: Cell, cells: Iterable[Cell]) -> Cell | None:
     return next((c for c in cells if c.lever == "eager" and (c.case.batch_size, c.case.precision) == same), None)
 
 
-def changes(cells: Sequence[Cell], fastest: Cell, loader: dict[int, float] | None) -> list[Change]:
+def changes(allowed: Sequence[Cell], fastest: Cell, loader: Mapping[int, float]) -> list[Change]:
     """Return what to change first of rfdetr's defaults (batch 4, eager, 2 workers), largest gain first.
 
-    Each is held against the default alone, at what the sweep has. Workers come first where the loader is slower than
-    the default step: nothing else helps then.
+    Each is held against the default alone, at what of the sweep can be recommended. Workers come first where the loader
+    is slower than the default step: nothing else helps then.
     """
-    measured = [cell for cell in cells if cell.measured]
-    default = _default(measured, fastest)
-    found = [] if default is None else [*_batch(default, measured), *_levers(default, measured)]
+    default = _default(allowed, fastest)
+    found = [] if default is None else [*_batch(default, allowed), *_levers(default, allowed)]
     found = sorted((one for one in found if one.gain >= 1 + WORTH), key=lambda one: -one.gain)
     slow = _workers(default.rate if default else fastest.rate, fastest.rate, loader)
     return [*([slow] if slow else []), *found]
 
 
-def _default(measured: Sequence[Cell], fastest: Cell) -> Cell | None:
+def _default(allowed: Sequence[Cell], fastest: Cell) -> Cell | None:
     """Return the cell nearest to rfdetr's defaults: eager, at the smallest batch from 4 on, in the usual precision."""
-    eager = [cell for cell in measured if cell.lever == "eager"]
+    eager = [cell for cell in allowed if cell.lever == "eager"]
     usual = [c for c in eager if c.case.precision == ("bf16" if _has(eager, "bf16") else fastest.case.precision)]
     return min(usual, key=lambda c: (c.case.batch_size < FIRST_BATCH, c.case.batch_size), default=None)
 
@@ -149,8 +162,8 @@ def _has(cells: Iterable[Cell], precision: str) -> bool:
     return any(cell.case.precision == precision for cell in cells)
 
 
-def _batch(default: Cell, measured: Sequence[Cell]) -> list[Change]:
-    same = [c for c in measured if c.lever == "eager" and c.case.precision == default.case.precision]
+def _batch(default: Cell, allowed: Sequence[Cell]) -> list[Change]:
+    same = [c for c in allowed if c.lever == "eager" and c.case.precision == default.case.precision]
     larger = smallest_near_best(same)
     if larger is None or larger is default:
         return []
@@ -161,35 +174,30 @@ _NAMES = {
     "compile": "compile=True",
     "graphs": "cuda_graphs=True",
     "both": "compile=True and cuda_graphs=True",
-    "reduce-overhead": "compile with mode='reduce-overhead'",
 }
 
 
-def _levers(default: Cell, measured: Sequence[Cell]) -> list[Change]:
+def _levers(default: Cell, allowed: Sequence[Cell]) -> list[Change]:
     same = (default.case.batch_size, default.case.precision)
-    twins = [c for c in measured if c.lever != "eager" and (c.case.batch_size, c.case.precision) == same]
+    twins = [c for c in allowed if c.lever != "eager" and (c.case.batch_size, c.case.precision) == same]
     return [Change(_NAMES[cell.lever], cell.rate / default.rate, default, cell) for cell in twins]
 
 
-def _workers(now: float, wanted: float, loader: dict[int, float] | None) -> Change | None:
+def _workers(now: float, wanted: float, loader: Mapping[int, float]) -> Change | None:
     """Return the change of workers where those of the default cannot feed the default step."""
-    if not loader or 2 not in loader or loader[2] >= now:
-        return None
     count = workers_for(wanted, loader)
-    return Change(f"num_workers={count}", min(now, loader[2] * (count or 2) / 2) / loader[2])
+    if not count or WORKERS not in loader or not input_bound(loader[WORKERS], now) or count == WORKERS:
+        return None
+    return Change(f"num_workers={count}", min(now, loader[count]) / loader[WORKERS])
 
 
-def workers_for(rate: float, loader: dict[int, float] | None) -> int | None:
-    """Return how many workers give ``rate`` images per second: a number that was measured, else by the best per worker.
+def workers_for(rate: float, loader: Mapping[int, float]) -> int | None:
+    """Return the fewest workers measured that feed ``rate`` images per second, or else those that yield most.
 
     None where the loader was not measured with any.
     """
-    of_workers = {workers: found for workers, found in (loader or {}).items() if workers}
-    enough = [workers for workers, found in of_workers.items() if found >= rate]
-    if enough or not of_workers:
-        return min(enough, default=None)
-    most = max(of_workers)
-    return -int(-rate * most // of_workers[most])
+    of = {workers: found for workers, found in loader.items() if workers}  # without one the step waits for each image
+    return fewest_workers(of, rate) or max(of, key=lambda count: (of[count], -count), default=None)
 
 
 def _busy_note(cell: Cell | None) -> str:
@@ -224,16 +232,16 @@ class Check(NamedTuple):
 def check(partial: Sequence[Cell], exhaustive: Sequence[Cell], headroom: float = HEADROOM) -> list[Check]:
     """Hold what is recommended from ``partial`` cells against the best of an ``exhaustive`` sweep, config by config.
 
-    The rate of the recommended setting is that which the exhaustive sweep measured, where it did: two sessions of one
-    setting differ by the host's noise.
+    The rate of the recommended setting is that which the exhaustive sweep measured, where it tried it: two sessions of
+    one setting differ by the host's noise. One that was not measured there, though it was tried, has none.
     """
     found = []
     for advice in advise(partial, headroom=headroom):
-        all_of_it = [c for c in candidates(exhaustive, headroom) if c.case.config == advice.config]
-        fastest = best(all_of_it)
+        fastest = best(c for c in candidates(exhaustive, headroom) if c.case.config == advice.config)
         if advice.fastest and fastest:
-            there = next((c for c in all_of_it if c.case == advice.fastest.case), advice.fastest)
-            found.append(Check(advice.fastest, fastest, there.rate / fastest.rate))
+            tried = next((c for c in exhaustive if c.case == advice.fastest.case), advice.fastest)
+            rate = tried.rate if tried.measured else 0.0
+            found.append(Check(advice.fastest, fastest, rate / fastest.rate))
     return found
 
 

@@ -5,7 +5,6 @@ Run as ``python -m perf.rfdetr_candidates CASE PATCH`` in a fresh process, since
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from perf.candidates import DoesNotApply
 from perf.case import Case, find_case
 from perf.rfdetr_api import Stepper, build, fit
 from perf.rfdetr_steering import steered
+from perf.run import import_patch
 from perf.workload import make_samples
 
 
@@ -34,7 +34,7 @@ def losses(case: Case, patch: Path) -> dict[str, tuple[float, float]]:
             with built.trainer.precision_plugin.forward_context():
                 outputs = built.module.model(samples, targets)
                 before = _read(built.module.criterion(outputs, targets))
-                _apply(patch)
+                import_patch(patch)
                 patched = build(case, Path(scratch)).module.criterion.train().to(stepper.device)
                 after = _read(patched(outputs, targets))
             found.update({name: (before[name], after[name]) for name in before})
@@ -48,13 +48,6 @@ def losses(case: Case, patch: Path) -> dict[str, tuple[float, float]]:
 
 def _read(found: dict[str, Any]) -> dict[str, float]:
     return {name: float(value.detach()) for name, value in found.items()}
-
-
-def _apply(patch: Path) -> None:
-    spec = importlib.util.spec_from_file_location(f"candidate_{patch.stem}", patch)
-    assert spec is not None
-    assert spec.loader is not None
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
 def main() -> int:

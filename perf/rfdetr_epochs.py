@@ -43,8 +43,9 @@ class EpochClock:
         self.epochs = read_epochs(path)
         self.text = ""
         self._path, self._batch, self._tell = path, batch_size, tell
-        self._began = self._validating = self._validation = 0.0
+        self._began = self._validating = self._validation = self._trained = self._within = 0.0
         self._ended: float | None = None
+        self._first = True
 
     def callback(self) -> Any:
         """Return the Lightning callback that does it."""
@@ -58,6 +59,7 @@ class EpochClock:
 
             def on_train_batch_end(self, trainer: Any, _module: Any, _out: Any, _batch: Any, index: int) -> None:
                 clock.text = f"epoch {trainer.current_epoch}, batch {index + 1} of {trainer.num_training_batches}"
+                clock.trained()
 
             def on_validation_start(self, *_: Any) -> None:
                 clock.validating()
@@ -77,7 +79,12 @@ class EpochClock:
         """Begin an epoch; what is known of it and of later ones is of a training that did not get so far again."""
         self.close()
         self.epochs = [one for one in self.epochs if one.epoch < epoch]
-        self._validation, self._began = 0.0, time.perf_counter()
+        self._validation = self._within = 0.0
+        self._began = self._trained = time.perf_counter()
+
+    def trained(self) -> None:
+        """Note the end of a batch; validation until then was between two of them."""
+        self._trained, self._within = time.perf_counter(), self._validation
 
     def validating(self) -> None:
         """Begin its validation."""
@@ -88,17 +95,24 @@ class EpochClock:
         self._validation += time.perf_counter() - self._validating
 
     def end(self, trainer: Any) -> None:
-        """End the epoch, but for what rfdetr does after it."""
+        """End the epoch, but for what rfdetr does after it.
+
+        Its training ended with its last batch: what is neither that nor validation is writing the best weights.
+        """
         self._ended = time.perf_counter()
+        train = self._trained - self._began - self._within
         batches = trainer.num_training_batches
         validated = sum(len(loader.dataset) for loader in _loaders(trainer)) if self._validation else 0
         one = Epoch(
             epoch=trainer.current_epoch,
-            train=self._ended - self._began - self._validation,
+            train=train,
             validation=self._validation,
+            other=self._ended - self._began - train - self._validation,
             train_images=int(batches) * self._batch,
             validation_images=validated,
+            first=self._first,
         )
+        self._first = False
         self.epochs.append(one)
         self._keep()
 
@@ -106,8 +120,8 @@ class EpochClock:
         """Add what came after the epoch to it: writing checkpoints."""
         if self._ended is None:
             return
-        other, self._ended = time.perf_counter() - self._ended, None
-        self.epochs[-1] = self.epochs[-1].model_copy(update={"other": other})
+        after, self._ended = time.perf_counter() - self._ended, None
+        self.epochs[-1] = self.epochs[-1].model_copy(update={"other": self.epochs[-1].other + after})
         self._keep()
         last = self.epochs[-1]
         self._tell(f"epoch {last.epoch}: {last.seconds:.1f} s, of which validation {last.validation:.1f} s")

@@ -37,7 +37,7 @@ from perf.probes.parity import ADAPTATION, FULL_FLOAT32, parity
 from perf.probes.parts import Tally
 from perf.probes.profile import gpu_signals, sync_lines
 from perf.probes.step_time import step_time, timed_step
-from perf.probes.throughput import PRECISION, SAID, THROUGHPUT_PLANS, listening, throughput
+from perf.probes.throughput import SAID, THROUGHPUT_PLANS, engine_layers, listening, throughput
 from perf.probes.trace import capture, without_ops
 from perf.probes.work import aten_ops, call_counts, dispatched_ops
 from perf.progress import Progress
@@ -165,8 +165,8 @@ class Run:
 
     @contextlib.contextmanager
     def _heard(self) -> Iterator[None]:
-        """Keep in a sweep's cell what rfdetr says of precision, compile and CUDA graphs, however the cell ends."""
-        if self.order.case.measure != "throughput":
+        """Keep what rfdetr says of precision, compile and CUDA graphs where settings are compared, however it ends."""
+        if self.order.case.measure not in ("throughput", "epochs"):
             yield
             return
         with listening() as lines:
@@ -204,13 +204,12 @@ class Run:
     def _measure_throughput(self, built: Built, benchmark: Any) -> None:
         samples, plan = make_samples(built.case, built.resolution), THROUGHPUT_PLANS[built.case.lane]
         self.record.warmup_steps = 1 + plan.warmup  # fewer where a step takes seconds
-        self.record.notes.append(f"{PRECISION}{built.trainer.precision}")
 
         def body(stepper: Stepper) -> None:
             self._add(self._first_step(stepper))
             self.progress.say("timing steps")
             for signals in throughput(stepper, benchmark, plan):
-                self._add(signals)
+                self._add([one for one in signals if one.kind not in TIMED or not self.order.untimed])
 
         fit(built, samples, body)
 
@@ -257,7 +256,7 @@ class Run:
         with self.progress.during("training", lambda: clock.text):
             fit_epochs(built, clock)
         self.record.notes += draw_metrics(output / METRICS_FILE)
-        self._add(epoch_signals(clock.epochs))
+        self._add([*epoch_signals(clock.epochs), engine_layers(self.model)])
         self._add([one for one in compilation.signals(self.model) if case.compile and one.name in PROOF])
 
     def _fit(self, scratch: Path) -> None:

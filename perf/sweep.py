@@ -5,22 +5,28 @@ The plan is told first. A cell that runs out of memory or raises is a result, an
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from perf import environment
 from perf.case import Case
-from perf.cells import Cell, cells_of, is_result
+from perf.cells import Cell, cells_of, is_result, timed_out
 from perf.launch import RunFailed, left_record, run_in_fresh_process
 from perf.levers import Machine, lever_of
-from perf.record import Record, explain, parse_json, write_model
+from perf.pool import host
+from perf.record import Record, read_model, read_record, write_model
 from perf.run_order import Order
-from perf.sweep_plan import Cells, Estimate, Grid, foreseen, next_case, refused
+from perf.sweep_plan import Cells, Estimate, Grid, next_case, refused
 
 MANIFEST = "sweep.json"
+# A cell may take so many seconds, or its estimate once more, beyond the budget; then it is stopped.
+_GRACE = 60.0
 
 
 class Asked(BaseModel):
@@ -65,14 +71,35 @@ def begin(sweep: Sweep) -> None:
         ValueError: the folder holds a sweep that was asked for something else; says what.
     """
     path = sweep.folder / MANIFEST
-    if not path.exists():
+    if not path.exists() or not any(_left(sweep.folder)):
         write_model(path, sweep.asked.model_copy(update={"unsupported": not_tried(sweep)}))
         return
     before = read_asked(sweep.folder)
-    for name in ("grid", "runs"):
-        if getattr(before, name) != getattr(sweep.asked, name):
-            msg = f"{sweep.folder}: this sweep was asked for another {name}: {getattr(before, name)}; start a new one"
-            raise ValueError(msg)
+    if others := _differing(before, sweep.asked):
+        msg = f"{sweep.folder}: this sweep was asked for {', '.join(others)}; start a new one"
+        raise ValueError(msg)
+    if changed := changed_here(known(sweep)):
+        msg = f"{sweep.folder}: it was measured with {changed}; start a new one"
+        raise ValueError(msg)
+
+
+def _differing(before: Asked, now: Asked) -> list[str]:
+    """Return what ``before`` has otherwise, as ``name value``."""
+    then, here = ({**asked.grid.model_dump(), "runs": asked.runs} for asked in (before, now))
+    return [f"{name.replace('_', ' ')} {_words(then[name])}" for name in then if then[name] != here[name]]
+
+
+def _words(value: object) -> str:
+    return (", ".join(map(str, value)) or "as they fit") if isinstance(value, tuple) else str(value)
+
+
+def changed_here(records: Sequence[Record]) -> str:
+    """Return what is another here than where ``records`` were measured, machine or software; empty for nothing."""
+    for record in records:
+        there, here = (record.environment.device, host(record.environment)), environment.machine(record.case.lane)
+        if there != here:
+            return f"{', '.join(there)}, now {', '.join(here)}"
+    return environment.changed_since(record.environment for record in records)
 
 
 def not_tried(sweep: Sweep) -> dict[str, str]:
@@ -86,11 +113,7 @@ def read_asked(folder: Path) -> Asked:
     Raises:
         ValueError: no such file, or it cannot be read; names it.
     """
-    path = folder / MANIFEST
-    try:
-        return Asked.model_validate(parse_json(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise ValueError(explain(path, error)) from error
+    return read_model(folder / MANIFEST, Asked)
 
 
 def measure(sweep: Sweep) -> list[Cell]:
@@ -100,60 +123,90 @@ def measure(sweep: Sweep) -> list[Cell]:
         ValueError: the budget is too short for a single cell; says what one takes.
     """
     begin(sweep)
-    records, spent, skipped = known(sweep), 0.0, list[str]()
-    times = times_of(records)
-    while True:
-        cells = by_id(records)
-        case = next_case(sweep.asked.grid, sweep.machine, cells, telling=sweep.telling, skipped=skipped)
-        if case is None:
-            return [*cells.values(), *_not_run(sweep, skipped)]
-        expected = sweep.asked.runs * Estimate(sweep.machine.lane, times, sweep.warm).seconds(case, lever_of(case))
-        if sweep.asked.budget is not None and spent + expected > sweep.asked.budget:
-            _reject_too_short(sweep, case, expected, records)
-            skipped.append(case.id)
-            continue
+    going = _Going(sweep)
+    while case := going.next():
+        going.take(case)
+    return going.cells()
+
+
+class _Going:
+    """A sweep in progress: what was measured, and what was left out and why."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self._sweep, self._records = sweep, known(sweep)
+        self._spent, self._shortest, self._left_out = 0.0, math.inf, dict[str, Cell]()
+
+    def next(self) -> Case | None:
+        """Return the case of the next cell; None where nothing is left."""
+        sweep, cells = self._sweep, by_id(self._records)
+        return next_case(sweep.asked.grid, sweep.machine, cells, telling=sweep.telling, skipped=self._left_out)
+
+    def take(self, case: Case) -> None:
+        """Measure a cell, or leave it out where the budget does not reach."""
+        asked = self._sweep.asked
+        estimate = Estimate(self._sweep.machine.lane, times_of(self._records), self._sweep.warm)
+        expected = asked.runs * estimate.seconds(case, lever_of(case))
+        left = math.inf if asked.budget is None else asked.budget - self._spent
+        if expected > left:
+            self._shortest = min(self._shortest, expected)
+            self._leave_out(case, f"takes about {expected:.0f} s, {max(0.0, left):.0f} s of the budget left")
+        else:
+            self._measure(case, min(self._sweep.timeout, left + max(expected, _GRACE)))
+
+    def _measure(self, case: Case, limit: float) -> None:
         started = time.monotonic()
-        records += _measure_cell(sweep, case, len(cells) + 1)
-        spent += time.monotonic() - started
-        if case.id not in by_id(records):  # it was interrupted from outside: not again and again
-            skipped.append(case.id)
-        times = times_of(records)
+        measured = _measure_cell(self._sweep._replace(timeout=limit), case, len(by_id(self._records)) + 1)
+        self._spent += time.monotonic() - started
+        late = [record for record in measured if timed_out(record)]
+        if late and limit < self._sweep.timeout:  # it says nothing of the setting, and is measured when this goes on
+            for record in late:
+                self._sweep.order(case, record.run).record_path.unlink()
+            self._leave_out(case, f"no end after {limit:.0f} s, longer than the budget had")
+            return
+        self._records += measured
+        if case.id not in by_id(self._records):  # not again and again
+            self._leave_out(case, "it was interrupted from outside")
+
+    def _leave_out(self, case: Case, why: str) -> None:
+        self._left_out[case.id] = Cell(case, "not run", why)
+
+    def cells(self) -> list[Cell]:
+        """Return all cells.
+
+        Raises:
+            ValueError: the budget was too short for any.
+        """
+        if not self._records and not self._spent and self._shortest < math.inf:
+            _reject_too_short(self._sweep, self._shortest)
+        return [*by_id(self._records).values(), *self._left_out.values()]
 
 
-def _reject_too_short(sweep: Sweep, case: Case, expected: float, records: Sequence[Record]) -> None:
-    if not records:
-        msg = (
-            f"--budget {sweep.asked.budget:.0f}s is too short for one cell: {case.id} takes about {expected:.0f} s "
-            f"here; give --budget {expected / 60 + 1:.0f}m or more"
-        )
-        raise ValueError(msg)
-
-
-def _not_run(sweep: Sweep, skipped: Sequence[str]) -> list[Cell]:
-    """Return the cells that the budget did not allow."""
-    cases = foreseen(sweep.asked.grid, sweep.machine, {}, telling=sweep.telling)
-    return [Cell(case, "not run", "the budget was spent") for case in cases if case.id in skipped]
+def _reject_too_short(sweep: Sweep, shortest: float) -> None:
+    msg = (
+        f"--budget {sweep.asked.budget:.0f}s is too short for one cell: the shortest takes about {shortest:.0f} s "
+        f"here; give --budget {shortest / 60 + 1:.0f}m or more"
+    )
+    raise ValueError(msg)
 
 
 def known(sweep: Sweep) -> list[Record]:
     """Return the records of the cells that need no measuring: those that a sweep that goes on has already."""
-    found = []
-    for path in sorted(sweep.folder.glob("*/run-*.record.json")):
-        record = left_record(_order_of(sweep, path))
-        if record and is_result(record) and not (sweep.again and record.status == "failed" and not _ran_out(record)):
-            found.append(record)
+    found = [record for record in _left(sweep.folder) if not (sweep.again and _raised(record))]
     whole = {case_id: [r for r in found if r.case_id == case_id] for case_id in dict.fromkeys(r.case_id for r in found)}
     return [r for runs in whole.values() for r in runs if _complete(runs, sweep.asked.runs)]
 
 
-def _order_of(sweep: Sweep, path: Path) -> Order:
-    from perf.case import find_case
+def _left(folder: Path) -> Iterator[Record]:
+    """Yield the results of cells that are in ``folder``; half a record is none."""
+    for path in sorted(folder.glob("*/run-*.record.json")):
+        with contextlib.suppress(OSError, ValueError):
+            record = read_record(path)
+            if record.case.measure == "throughput" and is_result(record):
+                yield record
 
-    return sweep.order(find_case(path.parent.name), int(path.name.split(".")[0].removeprefix("run-")))
 
-
-def _ran_out(record: Record) -> bool:
-    return cells_of([record])[0].outcome == "out of memory"
+def _raised(record: Record) -> bool:
+    return cells_of([record])[0].outcome == "raised"
 
 
 def _complete(runs: Sequence[Record], wanted: int) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, TypeAdapter, model_validator
 
 from perf.cells import Cell, cells_of
 from perf.environment import Environment
 from perf.pool import made_with, pooling_key
 from perf.recommend import best_loader_rates
-from perf.record import Record, explain, parse_json, write_model
+from perf.record import Record, read_model, write_model
 from perf.record_files import Narrowing, take
 from perf.sweep import MANIFEST, read_asked
 
@@ -30,6 +30,11 @@ class Stored(BaseModel):
     unsupported: dict[str, str] = {}
     loader: dict[int, float] = {}
 
+    @model_validator(mode="after")
+    def _whole(self) -> Stored:
+        _ = self.found
+        return self
+
     @property
     def found(self) -> list[Cell]:
         """The cells."""
@@ -44,10 +49,10 @@ def read_sweep(path: Path, narrowing: Narrowing = Narrowing()) -> Stored:  # noq
             rfdetr; says which and what to do.
     """
     if path.is_file() and not path.name.endswith(".record.json"):
-        try:
-            return Stored.model_validate(parse_json(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            raise ValueError(explain(path, error)) from error
+        return read_model(path, Stored)
+    if path.is_dir() and not any(path.rglob("*.record.json")):
+        msg = f"{path}: no record below it; measure first: rfdetr-perf sweep"
+        raise ValueError(msg)
     records = list(take(path, narrowing).values())
     cells = cells_of(records)
     if not cells:
@@ -70,13 +75,16 @@ def _plain(cell: Cell) -> dict[str, object]:
 
 def _check_alike(path: Path, records: Sequence[Record]) -> None:
     """Raise ValueError where cells differ in what would be taken for a setting's effect."""
-    first = _key(records[0].environment)
     for record in records:
-        differing = [name for name, value in _key(record.environment).items() if value != first[name]]
-        if differing:
-            told = ", ".join(f"{n} {first[n]} and {_key(record.environment)[n]}" for n in differing)
+        if told := differing(records[0].environment, record.environment):
             msg = f"{path}: {records[0].case_id} and {record.case_id} were measured with {told}: give one sweep"
             raise ValueError(msg)
+
+
+def differing(first: Environment, second: Environment) -> str:
+    """Return in what two environments differ, of what rates depend on; empty for nothing."""
+    one, two = _key(first), _key(second)
+    return ", ".join(f"{name} {one[name]} and {two[name]}" for name in one if one[name] != two[name])
 
 
 def _key(environment: Environment) -> dict[str, object]:

@@ -4,14 +4,18 @@ Everything is a function of the grid and of the cells so far, so that a sweep th
 
 A series is one config, precision and lever over batch sizes. It begins at rfdetr's default batch, or lower where that
 does not fit, and doubles until memory runs out; then batch sizes between two of them are tried where the rate
-saturates. With a budget the most telling cells come first and the rest is left out; the order is:
+saturates, or where memory ran out before it did. With a budget the most telling cells come first and the rest is left
+out; the order is:
 
 1. the first series (bf16, eager), doubled until two doublings in a row gain less than 2 %: where does a bigger batch
    stop to pay?
 2. each other lever in that precision at the smallest batch within 2 % of the best so far, doubled once more as long as
    that gains 2 %; then at rfdetr's default batch, where launches cost most;
-3. the fastest lever in each other precision, at its batch;
-4. the batch sizes between two doublings of the fastest series, where its rate saturates.
+3. the fastest lever that can be tried in each other precision, at its batch;
+4. the batch sizes between two doublings of the fastest series, where its rate saturates or memory runs out, and of
+   others that could be faster there.
+
+In 2 to 4 only cells count that can be recommended: rfdetr has keywords for them, and they leave some memory free.
 """
 
 from __future__ import annotations
@@ -23,8 +27,8 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from perf.case import Case, Lane, Precision
-from perf.cells import Cell
-from perf.levers import Lever, Machine, case_of, unsupported
+from perf.cells import HEADROOM, Cell, leaves
+from perf.levers import Lever, Machine, case_of, settable, unsupported
 
 # What "as fast as" means: batch sizes and settings within this share of the best are not told apart.
 TOLERANCE = 0.02
@@ -111,6 +115,12 @@ def _does_not_fit(series: Series, batch: int, cells: Cells) -> bool:
     return cell is not None and cell.outcome == "out of memory"
 
 
+def _too_large(series: Series, batch: int, cells: Cells) -> bool:
+    """Return whether a batch does not fit, or leaves too little of the memory to be recommended."""
+    cell = cells.get(series.case(batch).id)
+    return cell is not None and (cell.outcome == "out of memory" or not leaves(cell, HEADROOM))
+
+
 def _ladder(series: Series, grid: Grid, cells: Cells, start: int = FIRST_BATCH) -> Iterator[Case]:
     """Yield doubled batch sizes until one does not fit; halved ones first where the first does not.
 
@@ -148,19 +158,39 @@ def _telling_of(possible: Sequence[Series], grid: Grid, cells: Cells) -> Iterato
     for series in alike:
         yield from (series.case(batch) for batch in _start(grid))
     yield from _other_precisions(possible, first, grid, cells)
-    if fastest := best(_measured(possible, cells)):
-        yield from refinement(_series_with(fastest, possible), cells)
+    if not grid.batch_sizes:
+        yield from _refinements(possible, cells)
+
+
+def _refinements(possible: Sequence[Series], cells: Cells) -> Iterator[Case]:
+    """Yield the refinement of the fastest series, and of those that would be faster if they rose with the batch."""
+    of_each = [best(_to_recommend(_measured([series], cells))) for series in possible]
+    ranked = sorted((cell for cell in of_each if cell), key=lambda cell: -cell.rate)
+    fastest = best(_to_recommend(ranked))
+    for cell in ranked:
+        for case in refinement(_series_with(cell, possible), cells):
+            at_most = cell.rate * case.batch_size / cell.case.batch_size
+            if cell is fastest or (fastest and at_most > fastest.rate and settable(cell.lever)):
+                yield case
 
 
 def _other_precisions(possible: Sequence[Series], first: Series, grid: Grid, cells: Cells) -> Iterator[Case]:
-    fastest = best(_measured([s for s in possible if s.precision == first.precision], cells))
-    lever = fastest.lever if fastest else first.lever
-    batch = fastest.case.batch_size if fastest else FIRST_BATCH
+    """Yield in each other precision the lever that is the fastest in the first one, of those that can be tried."""
+    ranked = _to_recommend(_measured([s for s in possible if s.precision == first.precision], cells))
+    ranked.sort(key=lambda cell: (-cell.rate, cell.case.batch_size))
     for precision in dict.fromkeys(series.precision for series in possible):
         if precision != first.precision:
-            here = [series for series in possible if series.precision == precision]
-            chosen = next((series for series in here if series.lever == lever), here[0])
-            yield from _climb(chosen, batch, grid, cells)
+            here = {series.lever: series for series in possible if series.precision == precision}
+            fastest = next((cell for cell in ranked if cell.lever in here), None)
+            if fastest:
+                yield from _climb(here[fastest.lever], fastest.case.batch_size, grid, cells)
+            else:
+                yield from _climb(next(iter(here.values())), _start(grid)[0], grid, cells)
+
+
+def _to_recommend(cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells that users can set and that leave some memory free; all of them where there is none of these."""
+    return [cell for cell in cells if settable(cell.lever) and leaves(cell, HEADROOM)] or list(cells)
 
 
 def _start(grid: Grid) -> tuple[int, ...]:
@@ -191,13 +221,13 @@ def _climb(series: Series, start: int, grid: Grid, cells: Cells) -> Iterator[Cas
     fitting = None
     for batch in sizes:
         yield series.case(batch)
-        if not _does_not_fit(series, batch, cells):
+        if not _too_large(series, batch, cells):
             fitting = batch
             break
     larger = [batch for batch in _possible_sizes(grid) if fitting is not None and batch > fitting]
     before = cells.get(series.case(fitting).id) if fitting is not None else None
     for batch in larger:
-        if before is None or not before.measured or _does_not_fit(series, batch, cells):
+        if before is None or not before.measured or _too_large(series, batch, cells):
             return
         yield series.case(batch)
         now = cells.get(series.case(batch).id)
@@ -213,7 +243,7 @@ def _possible_sizes(grid: Grid) -> list[int]:
 
 def _knee(series: Series, grid: Grid, cells: Cells) -> int:
     """Return the smallest batch of a series that is as fast as its best; the first size where nothing was measured."""
-    found = smallest_near_best(_measured([series], cells))
+    found = smallest_near_best(_to_recommend(_measured([series], cells)))
     return found.case.batch_size if found else _start(grid)[0]
 
 
@@ -241,16 +271,26 @@ def smallest_near_best(cells: Sequence[Cell], tolerance: float = TOLERANCE) -> C
 
 
 def refinement(series: Series, cells: Cells) -> Iterator[Case]:
-    """Yield the batch size between the smallest that is as fast as the best and the next smaller one that is not."""
-    of = {cell.case.batch_size: cell for cell in _measured([series], cells)}
-    near = smallest_near_best(list(of.values()))
+    """Yield the batch size halfway to the smallest that is as fast as the best, from the next smaller one.
+
+    Where the rate still rises at the largest size that leaves some memory free, it is the one halfway to the next.
+    """
+    of = [cell for cell in _measured([series], cells) if leaves(cell, HEADROOM)]
+    near = smallest_near_best(of)
     tried = [cell for cell in cells.values() if _is_between(cell, series)]
     if near is None or len(tried) >= REFINEMENTS:
         return
-    below = max((batch for batch in of if batch < near.case.batch_size), default=None)
-    between = None if below is None else _between(below, near.case.batch_size)
-    if between is not None and not _does_not_fit(series, between, cells):
+    sizes, batch = {cell.case.batch_size for cell in of}, near.case.batch_size
+    smaller = max((size for size in sizes if size < batch), default=batch)
+    too_large = min(_sizes_too_large(series, cells), default=batch) if batch == max(sizes) else batch
+    between = _between(batch, too_large) or _between(smaller, batch)
+    if between is not None and not _too_large(series, between, cells):
         yield series.case(between)
+
+
+def _sizes_too_large(series: Series, cells: Cells) -> list[int]:
+    sizes = {cell.case.batch_size for cell in cells.values()}
+    return [size for size in sizes if _too_large(series, size, cells)]
 
 
 def _is_between(cell: Cell, series: Series) -> bool:

@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any
 from perf.commands.arguments import Command
 from perf.commands.output import say
 from perf.suites import LANES
+from perf.verdicts import EXIT_NOTHING_JUDGED
 
 if TYPE_CHECKING:
     from perf.candidates import Candidate
     from perf.case import Case
+
+
+FAILED = 1
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
@@ -36,15 +40,19 @@ def _candidates(options: argparse.Namespace) -> int:
         code, told = _checked(candidate, case) if options.check else (0, _commands(candidate))
         say(f"{told}\n")
         codes.append(code)
-    return max(codes)
+    return FAILED if FAILED in codes else max(codes)
 
 
 def _case(options: argparse.Namespace) -> Case:
     from perf.case import find_case
-    from perf.session import lane_here
+    from perf.session import lacking, lane_here
 
     default = "nano-b4" if lane_here(options.lane) == "gpu" else "nano-cpu-b2"
-    return find_case(options.case or default)
+    case = find_case(options.case or default)
+    if options.check and (why := lacking(case)):
+        msg = f"{case.id}: {why}"
+        raise ValueError(msg)
+    return case
 
 
 def _commands(candidate: Candidate) -> str:
@@ -61,10 +69,10 @@ def _checked(candidate: Candidate, case: Case) -> tuple[int, str]:
     command = [sys.executable, "-m", "perf.rfdetr_candidates", case.id, str(candidate.path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        return 1, f"  failed: {(done.stderr.strip() or done.stdout.strip()).splitlines()[-1]}"
+        return FAILED, f"  failed: {(done.stderr.strip() or done.stdout.strip()).splitlines()[-1]}"
     told = json.loads(done.stdout.splitlines()[-1])
     if "does_not_apply" in told:
-        return 3, f"  {told['does_not_apply']}"
+        return EXIT_NOTHING_JUDGED, f"  {told['does_not_apply']}"
     return compared(candidate, told["losses"], on_cpu=case.lane == "cpu")
 
 
@@ -73,7 +81,7 @@ def compared(candidate: Candidate, losses: dict[str, Any], *, on_cpu: bool) -> t
     wrong = {name: pair for name, pair in losses.items() if not _alike(pair[0], pair[1], candidate.tolerance)}
     if wrong:
         shown = "; ".join(f"{name} {before!r} -> {after!r}" for name, (before, after) in wrong.items())
-        return 1, f"  {len(wrong)} of {len(losses)} losses differ: {shown}"
+        return FAILED, f"  {len(wrong)} of {len(losses)} losses differ: {shown}"
     how = "bitwise equal" if all(a == b for a, b in losses.values()) else f"within {candidate.tolerance:g}"
     note = "; it changes nothing on a CPU, so that this proves nothing of it" if on_cpu and candidate.on_gpu else ""
     return 0, f"  {len(losses)} losses {how}{note}"

@@ -79,18 +79,18 @@ def case_here(options: argparse.Namespace) -> Case:
     """Return the case that the command line asks for.
 
     Raises:
-        ValueError: an unknown config, no GPU on the gpu lane, or settings that do not go together.
+        ValueError: an unknown config, no GPU on the gpu lane, or settings that this machine or rfdetr has not.
     """
     from perf.case import Case, find_case
     from perf.dataset import folder_name
-    from perf.levers import case_of
+    from perf.levers import case_of, machine_here, unsupported
     from perf.session import lacking, lane_here
 
     lane: Lane = "cpu" if lane_here(options.lane) == "cpu" else "gpu"
     cell = case_of(options.config, lane, options.precision, options.lever, options.batch_size)
     more = {"measure": "epochs", "steps": options.epochs, "workers": options.workers}
     case = Case.model_validate({**cell.model_dump(), **more, "data": folder_name(options.coco_root)})
-    if why := lacking(case):
+    if why := lacking(case) or unsupported(case.config, case.precision, options.lever, machine_here(lane)):
         msg = f"{case.id}: {why}"
         raise ValueError(msg)
     return find_case(case.id)
@@ -101,6 +101,7 @@ def _train(order: Order) -> int:
     from perf.record import read_record
     from perf.report.epochs import epochs_text
 
+    _check_resumed(order)
     try:
         with resumable(order.session):
             if not has_finished(order):
@@ -110,6 +111,22 @@ def _train(order: Order) -> int:
         return FAILED
     say(epochs_text(read_record(order.record_path), order))
     return 0
+
+
+def _check_resumed(order: Order) -> None:
+    """Raise ValueError where a training that goes on was begun on other data, machine or software: times would mix."""
+    from perf.launch import left_record
+    from perf.sweep import changed_here
+
+    if (left := left_record(order)) is None:
+        return
+    told = left.command.partition("--case")[2]
+    if told != order.command.partition("--case")[2]:
+        msg = f"{order.folder}: this training was begun with --case{told}; give the same tree, or another --session"
+        raise ValueError(msg)
+    if changed := changed_here([left]):
+        msg = f"{order.folder}: this training was begun with {changed}; give another --session"
+        raise ValueError(msg)
 
 
 EPOCH = Command(

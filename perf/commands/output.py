@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from perf.record import Record, write_atomically
 from perf.verdicts import EXIT_INTERRUPTED, Judgement
@@ -19,15 +20,22 @@ def say(text: str) -> None:
     try:
         print(text, end="", flush=True)
     except BrokenPipeError:
-        # The rest, and what the interpreter flushes at its end, goes nowhere.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        _to_nowhere(sys.stdout)
 
 
 def say_aside(line: str) -> None:
-    """Print a line on stderr, where it disturbs no report."""
-    print(line, file=sys.stderr, flush=True)
+    """Print a line on stderr, where it disturbs no report; a reader that stops reading changes nothing, as above."""
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        _to_nowhere(sys.stderr)
+
+
+def _to_nowhere(stream: TextIO) -> None:
+    """Have the rest of ``stream``, and what the interpreter flushes at its end, go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def tell(
@@ -81,7 +89,8 @@ def resumable(session: str) -> Iterator[None]:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as end:
         told = f"--resume {session}".rstrip()  # without a name where the folder says which
-        say_aside(f"interrupted; the same command with {told} goes on")
+        by = f" by {end}" if str(end) else ""  # a signal that nobody typed: perf.launch says which
+        say_aside(f"interrupted{by}; the same command with {told} goes on")
         raise SystemExit(EXIT_INTERRUPTED) from None

@@ -12,13 +12,15 @@ from perf.verdicts import EXIT_NOTHING_JUDGED
 
 if TYPE_CHECKING:
     from perf.recommend import Advice
+    from perf.record_files import Narrowing
     from perf.sweep_files import Stored
 
 DOCUMENT = Path("docs/recommendations.md")
 
 
 def _declare_common(parser: argparse.ArgumentParser) -> None:
-    from perf.recommend import HEADROOM, IMAGES
+    from perf.cells import HEADROOM
+    from perf.recommend import IMAGES
 
     parser.add_argument("sweeps", type=Path, nargs="+", metavar="SWEEP", help="folders of records, or stored files")
     parser.add_argument("--config", metavar="NAME", help="only this config")
@@ -53,23 +55,34 @@ def _declare_recommend(parser: argparse.ArgumentParser) -> None:
 
 
 def _read(options: argparse.Namespace) -> list[Stored]:
-    from perf.record_files import Narrowing
     from perf.sweep_files import read_sweep
 
-    return [read_sweep(path, Narrowing((), options.device, options.torch)) for path in options.sweeps]
+    return [read_sweep(path, _narrowing(options)) for path in options.sweeps]
+
+
+def _narrowing(options: argparse.Namespace) -> Narrowing:
+    from perf.record_files import Narrowing
+
+    return Narrowing((), options.device, options.torch)
 
 
 def _advices(sweep: Stored, options: argparse.Namespace) -> list[Advice]:
-    from perf.recommend import advise, best_loader_rates
-    from perf.record import read_records
+    from perf.recommend import advise
 
-    loader = best_loader_rates(read_records(options.loader)) if options.loader else sweep.loader
     cells = [cell for cell in sweep.found if options.config in (None, cell.case.config)]
     if not cells:
         configs = dict.fromkeys(cell.case.config for cell in sweep.found)
         msg = f"--config {options.config}: no cell of it, only of {', '.join(configs)}"
         raise ValueError(msg)
-    return advise(cells, headroom=options.headroom, images=options.images, loader=loader)
+    return advise(cells, headroom=options.headroom, images=options.images, loader=_loader(sweep, options))
+
+
+def _loader(sweep: Stored, options: argparse.Namespace) -> dict[int, float]:
+    """Return what so many workers yield in images per second: of the records that were given, else of the sweep's."""
+    from perf.recommend import best_loader_rates
+    from perf.record import read_records
+
+    return best_loader_rates(read_records(options.loader)) if options.loader else sweep.loader
 
 
 def _recommend(options: argparse.Namespace) -> int:
@@ -81,7 +94,7 @@ def _recommend(options: argparse.Namespace) -> int:
         if len(sweeps) != 1:
             msg = f"--store takes one sweep, and {len(sweeps)} were given"
             raise ValueError(msg)
-        store(options.store, sweeps[0])
+        store(options.store, sweeps[0].model_copy(update={"loader": _loader(sweeps[0], options)}))
     if options.out:
         return _document(sweeps, options)
     if options.against:
@@ -113,10 +126,15 @@ def _document(sweeps: list[Stored], options: argparse.Namespace) -> int:
 def _check(sweeps: list[Stored], options: argparse.Namespace) -> int:
     from perf.recommend import check
     from perf.report.sweep import check_text
-    from perf.sweep_files import read_sweep
+    from perf.sweep_files import differing, read_sweep
 
-    exhaustive = read_sweep(options.against).found
-    found = [one for sweep in sweeps for one in check(sweep.found, exhaustive, options.headroom)]
+    exhaustive = read_sweep(options.against, _narrowing(options))
+    for path, sweep in zip(options.sweeps, sweeps, strict=True):
+        if others := differing(sweep.environment, exhaustive.environment):
+            msg = f"{path} and {options.against} were measured with {others}: nothing can be held against the other"
+            raise ValueError(msg)
+    found = [one for sweep in sweeps for one in check(sweep.found, exhaustive.found, options.headroom)]
+    found = [one for one in found if options.config in (None, one.best.case.config)]
     if not found:
         msg = f"{options.against}: no config in common, or nothing measured"
         raise ValueError(msg)

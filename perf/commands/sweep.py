@@ -151,7 +151,8 @@ def plan(sweep: Sweep) -> str:
     if not cases and not cells:
         raise ValueError("\n".join(["nothing to measure", *told]))
     estimate = Estimate(grid.lane, times_of(records), sweep.warm)
-    return "\n".join([plan_text(cases, len(cells), estimate, sweep.asked.runs, sweep.asked.budget), *told])
+    asked, refined = sweep.asked, not grid.batch_sizes
+    return "\n".join([plan_text(cases, len(cells), estimate, asked.runs, asked.budget, refined=refined), *told])
 
 
 def _tell(sweep: Sweep, cells: Sequence[Cell]) -> int:

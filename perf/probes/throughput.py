@@ -25,8 +25,8 @@ from perf.ranked import rate
 from perf.record import Signal
 from perf.rfdetr_api import Stepper
 
-# How notes of a record begin that say what rfdetr logged, and which precision Lightning was told.
-SAID, PRECISION = "rfdetr: ", "precision in use: "
+# How notes of a record begin that say what rfdetr logged.
+SAID = "rfdetr: "
 GRAPHS, ENGINE = "graph_launches", "te_layers"
 _TOLD = re.compile(r"cuda ?graph|compil|backend:|fp16|bf16|bfloat16|fp8|eager", re.IGNORECASE)
 _GPU_SIGNALS = ("kernels", "gpu_busy")
@@ -52,7 +52,7 @@ class ThroughputPlan:
 
 # Of six steps the slowest and the fastest enclose the median with 97 %.
 THROUGHPUT_PLANS = {
-    "cpu": ThroughputPlan(warmup=1, timed=3, most=10, seconds=4, profiled=0),
+    "cpu": ThroughputPlan(warmup=1, timed=6, most=10, seconds=4, profiled=0),
     "gpu": ThroughputPlan(warmup=8, timed=6, most=30, seconds=5, profiled=2),
 }
 
@@ -99,20 +99,26 @@ def _warm_up(stepper: Stepper, plan: ThroughputPlan) -> float:
 
 
 def memory(stepper: Stepper) -> list[Signal]:
-    """Return the peak memory in bytes, of a steady step and reserved since the start, and its share of all there is."""
+    """Return the peak memory in bytes, of a steady step and reserved since the start, and the share that is taken.
+
+    On a GPU the share has what is taken beside it: the context of CUDA, kernels, other processes.
+    """
     found = peak_memory(stepper, steps=1)
-    share = 100 * found[-1].value / _memory_there(stepper)
+    beside, there = _memory_there(stepper)
+    share = 100 * (found[-1].value + beside) / there
     return [*found, Signal(name="memory_share", kind="info", unit="%", value=share)]
 
 
-def _memory_there(stepper: Stepper) -> int:
+def _memory_there(stepper: Stepper) -> tuple[int, int]:
+    """Return the bytes that are taken by something else than torch's tensors, and all that there are."""
     if stepper.device.type == "cuda":
         import torch
 
-        return int(torch.cuda.mem_get_info()[1])
+        free, there = torch.cuda.mem_get_info()
+        return max(0, there - free - torch.cuda.memory_reserved()), there
     import psutil
 
-    return int(psutil.virtual_memory().total)
+    return 0, int(psutil.virtual_memory().total)
 
 
 def _profiled(stepper: Stepper, steps: int) -> list[Signal]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 
-from perf.epochs import EPOCHS, read_epochs
+from perf.cells import fallback
+from perf.epochs import EPOCHS, Epoch, read_epochs, steady
 from perf.record import Record
 from perf.report.markdown import table
 from perf.run_order import Order
@@ -18,7 +20,7 @@ def epochs_text(record: Record, order: Order) -> str:
     epochs = read_epochs(order.stem.with_suffix(EPOCHS))
     rows = [
         (
-            str(one.epoch),
+            f"{one.epoch}, resumed" if one.first and one.epoch else str(one.epoch),
             f"{one.seconds / 60:.2f}",
             f"{one.train:.1f}",
             f"{one.train_images / one.train:.4g}",
@@ -29,11 +31,16 @@ def epochs_text(record: Record, order: Order) -> str:
         for one in epochs
     ]
     time = record.signal("epoch_time")
-    told = (
-        f"{record.case_id}: {time.value / 60:.2f} minutes an epoch, median of those from epoch 1 on\n" if time else ""
-    )
+    which = _numbers(steady(epochs))
+    told = f"{record.case_id}: {time.value / 60:.2f} minutes an epoch, median of {which}\n" if time else ""
+    if problem := fallback(record):
+        told += f"warning: it did not train as asked: {problem}\n"
     notes = "".join(f"note: {note}\n" for note in record.notes)
     return f"{table(HEADINGS, rows)}{told}{notes}metrics and plots: {order.stem.with_suffix('.out')}\n"
+
+
+def _numbers(epochs: Sequence[Epoch]) -> str:
+    return f"epoch{'s' if len(epochs) > 1 else ''} {', '.join(str(one.epoch) for one in epochs)}"
 
 
 # What rfdetr logs once an epoch, by picture; the averaged weights' score where it logs that.

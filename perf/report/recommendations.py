@@ -28,7 +28,7 @@ def _section(sweep: Stored, advices: Sequence[Advice], images: int, headroom: fl
     python = "\n".join(arguments_text(a.fastest, a.workers) for a in advices if a.fastest)
     return "\n".join(
         [
-            f"\n## {where}\n",
+            f"\n## {where}: {', '.join(advice.config for advice in advices)}\n",
             _made_with(sweep.environment) + "\n",
             rows_table(rows(advices, sweep.environment)),
             f"```\n{told}\n```\n",

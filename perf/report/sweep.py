@@ -26,11 +26,16 @@ ROW_HEADINGS = (
 
 def minutes(seconds: float) -> str:
     """Return a time in words."""
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def plan_text(cases: Sequence[Case], done: int, estimate: Estimate, runs: int, budget: float | None) -> str:
-    """Return the plan: how many cells at most, of which kind, and how long they take."""
+def plan_text(
+    cases: Sequence[Case], done: int, estimate: Estimate, runs: int, budget: float | None, *, refined: bool
+) -> str:
+    """Return the plan: how many cells at most, of which kind, and how long they take.
+
+    ``refined``: sizes between two doublings follow, which nobody knows yet.
+    """
     lines = [f"plan: {len(cases)} cells at most" + (f", {done} measured already" if done else "")]
     total = 0.0
     for lever in LEVERS:
@@ -43,6 +48,8 @@ def plan_text(cases: Sequence[Case], done: int, estimate: Estimate, runs: int, b
             lines.append(f"  {lever}: {len(of)} cells, {precisions}, batch {_sizes(sizes)}: {minutes(seconds)}")
     basis = "as cells took so far" if estimate.known else "by rule of thumb: nothing was measured here yet"
     lines.append(f"  at most {minutes(total)} ({basis}); a series ends where memory runs out")
+    if refined:
+        lines.append("  up to two sizes a series between two doublings come on top, where its rate saturates")
     if budget is not None:
         lines.append(f"  budget {minutes(budget)}: the most telling cells first (docs/sweep.md), each only if it fits")
     return "\n".join(lines)
@@ -95,7 +102,8 @@ def _percent(share: float | None) -> str:
 
 def advice_text(advice: Advice, device: str, images: int, headroom: float) -> str:
     """Return what is recommended for a config, and why, in lines."""
-    lines = [f"{advice.config} on {device}"]
+    reduced = ", a reduced model: it says nothing of the real one" if advice.cells[0].case.lane == "cpu" else ""
+    lines = [f"{advice.config} on {device}{reduced}"]
     if advice.fastest is None:
         return "\n".join(
             [*lines, f"  nothing to recommend: no cell was measured that keeps {100 * headroom:.0f} % free"]
@@ -131,7 +139,8 @@ def _payback(found: Payback | None, images: int) -> list[str]:
     if found.epochs is None:
         return [f"compile does not pay back: {pair} is no faster"]
     cache = "cold" if found.cold else "warm"
-    return [f"compile pays back after {found.epochs:.2g} epochs of {images} images ({pair}, {cache} cache)"]
+    epochs = f"{found.epochs:.2g}" if found.epochs < 10 else f"{found.epochs:.0f}"
+    return [f"compile pays back after {epochs} epochs of {images} images ({pair}, {cache} cache)"]
 
 
 def _changes(advice: Advice) -> list[str]:
@@ -139,16 +148,21 @@ def _changes(advice: Advice) -> list[str]:
     lines += [f"then: {one.what}, {one.gain:.2f} times by itself" for one in advice.changes[1:]]
     if not advice.changes:
         lines.append("nothing of rfdetr's defaults is worth changing by 5 % or more")
-    if advice.workers is None:
-        lines.append("workers: the loader was not measured here; give its records too")
-    else:
-        lines.append(f"workers: {advice.workers} feed {advice.fastest.rate if advice.fastest else 0:.4g} images/s")
-    return [*lines, advice.busy_note]
+    return [*lines, _workers(advice), advice.busy_note]
+
+
+def _workers(advice: Advice) -> str:
+    if advice.workers is None or advice.fastest is None:
+        return "workers: the loader was not measured here; give its records too"
+    yielded = advice.loader[advice.workers]
+    limit = ": input is the limit, with any number that was measured" if yielded < advice.fastest.rate else ""
+    return f"workers: {advice.workers} yield {yielded:.4g} images/s{limit}"
 
 
 def rows(advices: Iterable[Advice], environment: Environment) -> list[tuple[str, ...]]:
     """Return the cookbook's rows: for each config what is recommended and the best of each other lever, as measured.
 
+    The best has the headroom where a cell of that lever has it.
     A lever without a cell has a row too, ``not measured``: nothing is guessed.
     """
     device = environment.gpu_name or environment.cpu_model
@@ -159,8 +173,7 @@ def rows(advices: Iterable[Advice], environment: Environment) -> list[tuple[str,
 
 
 def _lever_row(advice: Advice, lever: Lever, device: str) -> tuple[str, ...]:
-    of = [cell for cell in advice.cells if cell.measured and cell.lever == lever]
-    fastest = max(of, key=lambda cell: cell.rate, default=None)
+    fastest = next((cell for cell in advice.levers if cell.lever == lever), None)
     flags = _flag(lever in ("compile", "both", "reduce-overhead")), _flag(lever in ("graphs", "both"))
     if fastest is None:
         return (device, advice.config, "-", "-", *_mode(lever, flags), "-", "-", "-", "not measured")

@@ -23,6 +23,15 @@ def test_an_unknown_one_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None
     assert "unknown candidate 'faster'; known: compiled_loss" in capsys.readouterr().err
 
 
+def test_a_check_without_its_gpu_is_bad_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("perf.session.gpu_count", lambda: 0)
+
+    assert main(["candidates", "--check", "--case", "nano-b4"]) == 2
+    assert "nano-b4: needs an NVIDIA GPU" in capsys.readouterr().err
+
+
 def test_what_rfdetr_lacks_is_said() -> None:
     pytest.importorskip("rfdetr")
     owner = SimpleNamespace(__name__="Matcher", forward=1)
@@ -47,6 +56,13 @@ def test_losses_are_held_against_each_other(name: str, after: float, code: int, 
 
     assert found == code
     assert told in text
+
+
+def test_losses_that_differ_outweigh_a_candidate_that_does_not_apply(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes = iter([0, 1, 3, 0])
+    monkeypatch.setattr("perf.commands.candidates._checked", lambda *_: (next(codes), "  told"))
+
+    assert main(["candidates", "--check", "--lane", "cpu"]) == 1
 
 
 def test_a_candidate_that_does_nothing_on_a_cpu_proves_nothing_there() -> None:

@@ -27,7 +27,7 @@ def rate(value: float, samples: list[float] | None = None) -> Signal:
 
 def a_cell(case: Case = EAGER, *more: Signal, notes: tuple[str, ...] = (), run: int = 0) -> Record:
     signals = [rate(100.0), a_signal("step_time", 80, "wall", "ms"), *more]
-    return a_record(signals, case, run, notes=["precision in use: bf16-mixed", *notes])
+    return a_record(signals, case, run, notes=list(notes), precision="bf16-mixed")
 
 
 def failed(error: str, case: Case = EAGER, signals: tuple[Signal, ...] = ()) -> Record:
@@ -77,6 +77,10 @@ def test_a_cell_that_took_too_long_is_a_result_and_an_interrupted_one_is_none() 
     assert (cell.outcome, cell.detail) == ("raised", "no end after 9 s (--run-timeout); stopped")
 
 
+def test_a_run_that_shared_the_machine_is_no_cell() -> None:
+    assert cells_of([a_cell().model_copy(update={"untimed": True})]) == []
+
+
 def test_a_measured_cell_tells_shares() -> None:
     more = (a_signal("gpu_busy", 20, "device", "ms"), a_signal("memory_share", 12.5, "info", "%"))
 
@@ -99,7 +103,7 @@ SAID = "rfdetr: Disabling CUDA graphs because segmentation training is not suppo
             f"CUDA graphs were asked for and none was replayed; {SAID}",
         ),
         (
-            a_record([rate(1), a_signal("te_layers", 0, "info")], FP8, notes=["precision in use: transformer-engine"]),
+            a_record([rate(1), a_signal("te_layers", 0, "info")], FP8, precision="transformer-engine"),
             "fp8 was asked for and no layer is Transformer Engine's",
         ),
         (
@@ -111,9 +115,12 @@ SAID = "rfdetr: Disabling CUDA graphs because segmentation training is not suppo
             "fp8 was asked for, and CUDA graphs were captured without Transformer Engine",
         ),
         (
-            a_record([rate(1)], EAGER, notes=["precision in use: 16-mixed"]),
+            a_record([rate(1)], EAGER, precision="16-mixed"),
             "bf16 was asked for, and 16-mixed is in use",
         ),
+        # What lacks the proof is no rate of its setting either.
+        (a_cell(GRAPHS), "CUDA graphs were asked for and none was replayed"),
+        (a_record([rate(1)], EAGER), "bf16 was asked for, and nobody knows which is in use"),
     ],
 )
 def test_a_silent_fallback_is_seen(record: Record, told: str) -> None:
@@ -127,7 +134,7 @@ def test_a_silent_fallback_is_seen(record: Record, told: str) -> None:
     [
         a_cell(COMPILED, *proof()),
         a_cell(GRAPHS, a_signal("graph_launches", 2, "info")),
-        a_record([rate(1), a_signal("te_layers", 60, "info")], FP8, notes=["precision in use: transformer-engine"]),
+        a_record([rate(1), a_signal("te_layers", 60, "info")], FP8, precision="transformer-engine"),
     ],
 )
 def test_what_did_as_asked_is_measured(record: Record) -> None:

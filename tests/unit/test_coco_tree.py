@@ -30,7 +30,9 @@ def tree(tmp_path: Path) -> Path:
 
 
 def write_annotations(root: Path, name: str, files: list[str]) -> None:
-    document = {"images": [{"file_name": file} for file in files], "annotations": [{}] * 9, "categories": []}
+    boxes = [{"image_id": 0, "category_id": category} for category in (*range(1, 9), 90)]
+    images = [{"id": number, "file_name": file} for number, file in enumerate(files)]
+    document = {"images": images, "annotations": boxes, "categories": []}
     (root / "annotations" / f"instances_{name}.json").write_text(json.dumps(document))
 
 
@@ -83,6 +85,19 @@ def test_annotations_that_are_cut_short_or_empty_are_told(tree: Path, text: str,
 
     with pytest.raises(ValueError, match=rf"instances_val2017\.json: .*{told}"):
         check_tree(tree)
+
+
+def test_boxes_of_other_images_or_classes_are_told(tree: Path) -> None:
+    file = tree / "annotations" / "instances_val2017.json"
+    file.write_text(file.read_text().replace('"image_id": 0, "category_id": 90', '"image_id": 7, "category_id": 91'))
+
+    with pytest.raises(ValueError, match="val2017") as caught:
+        check_tree(tree)
+
+    assert str(caught.value).splitlines() == [
+        f"{file}: 1 of 9 boxes are of images that it does not list",
+        f"{file}: 1 of 9 boxes have a category outside rfdetr's head for COCO, 0 to 90",
+    ]
 
 
 def test_what_is_not_there_is_named(tree: Path, tmp_path: Path) -> None:

@@ -35,6 +35,20 @@ POLITE = WITH_WORKER.format(before="", after="time.sleep(60)")
 CRASHING = WITH_WORKER.format(before="", after="sys.exit('no such kernel')")
 
 
+# A stand-in leaves the record that :func:`leave` laid ready, and none where there is none.
+LEAVING = """
+import pathlib, sys
+ready = pathlib.Path(sys.argv[1] + ".ready")
+if ready.exists():
+    ready.rename(sys.argv[1].replace(".progress.log", ".record.json"))
+"""
+
+
+def leave(order: Order, record: Record) -> None:
+    """Have the stand-in for the process of ``order`` leave this record."""
+    write_record(Path(f"{order.progress_path}.ready"), record)
+
+
 @pytest.fixture
 def order(tmp_path: Path) -> Order:
     return Order(case=CPU_EAGER, session="s1", run=0, folder=tmp_path / "s1")
@@ -47,7 +61,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
     def use(script: str) -> None:
         monkeypatch.setattr(
-            launch, "command_line", lambda order: [sys.executable, "-c", script, str(order.progress_path)]
+            launch, "command_line", lambda order: [sys.executable, "-c", LEAVING + script, str(order.progress_path)]
         )
 
     return use
@@ -169,7 +183,7 @@ def test_a_record_that_is_not_finished_is_a_failure(
     order: Order, stand_in: Callable[[str], None], status: str, error: str | None, said: str
 ) -> None:
     stand_in("")
-    write_record(order.record_path, a_record(status=status, error=error))
+    leave(order, a_record(status=status, error=error))
 
     with pytest.raises(RunFailed) as failure:
         run_in_fresh_process(order, lambda _: None, timeout=60)
@@ -177,10 +191,24 @@ def test_a_record_that_is_not_finished_is_a_failure(
     assert str(failure.value).startswith(f"{said}\nrecord: {order.record_path}")
 
 
+@pytest.mark.parametrize("status", ["finished", "failed"])
+def test_a_record_of_before_is_not_what_became_of_a_run(
+    order: Order, stand_in: Callable[[str], None], status: str
+) -> None:
+    write_record(order.record_path, a_record(status=status, error="KeyboardInterrupt"))
+    stand_in("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+
+    with pytest.raises(RunFailed, match="killed by SIGKILL before a record was begun") as failure:
+        run_in_fresh_process(order, lambda _: None, timeout=60)
+
+    assert failure.value.record is None
+    assert not order.record_path.exists()
+
+
 def test_a_finished_record_is_returned(order: Order, stand_in: Callable[[str], None]) -> None:
     stand_in("")
     record = a_record([a_signal("aten_ops", 7, "count-volume")])
-    write_record(order.record_path, record)
+    leave(order, record)
 
     assert run_in_fresh_process(order, lambda _: None, timeout=60) == record
 
@@ -304,9 +332,22 @@ def test_a_signal_that_ends_the_parent_ends_the_run(
     assert signal.getsignal(number) == before
 
 
+def test_a_closed_terminal_does_not_end_a_run_that_nohup_started(order: Order, stand_in: Callable[[str], None]) -> None:
+    stand_in("import sys; print('up', file=open(sys.argv[1], 'w'), flush=True)")
+    leave(order, a_record([]))
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        record = run_in_fresh_process(order, lambda _: os.kill(os.getpid(), signal.SIGHUP), timeout=60)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+    assert record.status == "finished"
+
+
 def test_a_crash_after_the_record_was_finished_is_a_failure(order: Order, stand_in: Callable[[str], None]) -> None:
     stand_in("import os; os.abort()")
-    write_record(order.record_path, a_record([a_signal("aten_ops", 7, "count-volume")]))
+    leave(order, a_record([a_signal("aten_ops", 7, "count-volume")]))
 
     with pytest.raises(RunFailed, match="killed by SIGABRT"):
         run_in_fresh_process(order, lambda _: None, timeout=60)
@@ -336,7 +377,7 @@ def orders(order: Order, number: int) -> list[Order]:
 
 
 def leave_record(order: Order) -> None:
-    write_record(order.record_path, a_record([a_signal("map", 0.5, "quality")], run=order.run))
+    leave(order, a_record([a_signal("map", 0.5, "quality")], run=order.run))
 
 
 # Notes when it began and ended, so that a test sees what ran beside what.

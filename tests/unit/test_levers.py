@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import itertools
+from importlib import metadata
 
 import pytest
 
 from perf.case import Precision, parse_id
+from perf.cli import main
 from perf.levers import LEVERS, PRECISIONS, Lever, Machine, case_of, lever_of, machine_here, unsupported
 
 H200 = Machine("gpu", (1, 11), engine=True, capability=(9, 0))
@@ -52,6 +54,16 @@ def test_what_cannot_be_tried_is_said(
 
     assert why in told
     assert bool(why) == bool(told)
+
+
+def test_without_rfdetr_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def missing(_: str) -> metadata.Distribution:
+        raise metadata.PackageNotFoundError
+
+    monkeypatch.setattr(metadata, "distribution", missing)
+
+    assert main(["sweep", "--lane", "cpu", "--plan"]) == 2
+    assert "rfdetr is not installed in this environment" in capsys.readouterr().err
 
 
 def test_the_machine_here_is_that_of_the_installed_rfdetr() -> None:

@@ -14,6 +14,7 @@ from perf.sweep_plan import (
     Cells,
     Estimate,
     Grid,
+    Series,
     foreseen,
     next_case,
     refinement,
@@ -136,6 +137,15 @@ GPUS = {
     "graphs win": Gpu(launches=300, image=0.8, memory=48),
     "fp8 wins": Gpu(precision={"bf16": 1.0, "fp16": 1.0, "fp32": 2.0, "fp8": 0.8}),
     "fp32 wins": Gpu(precision={"bf16": 1.0, "fp16": 1.1, "fp32": 0.9, "fp8": 1.2}),
+    "reduce-overhead wins": Gpu(
+        lever=dict.fromkeys(LEVERS, (0.9, 0.9))
+        | {"eager": (1.0, 1.0), "reduce-overhead": (0.3, 0.7), "both": (0.8, 0.8)},
+        precision={"bf16": 1.0, "fp16": 1.0, "fp32": 2.0, "fp8": 0.7},
+    ),
+    "fp8 wins by graphs": Gpu(
+        launches=300, image=0.8, memory=48, precision={"bf16": 1.0, "fp16": 1.02, "fp32": 1.8, "fp8": 0.6}
+    ),
+    "full before it saturates": Gpu(memory=24, launches=260, image=1.5, per_image=0.75),
     "compile loses": Gpu(lever=dict.fromkeys(LEVERS, (1.2, 1.1)) | {"eager": (1.0, 1.0)}),
 }
 
@@ -148,6 +158,41 @@ def test_what_the_most_telling_cells_recommend_is_within_2_percent_of_the_best_o
 
     assert found.holds, found
     assert len(partial) < len(exhaustive)
+
+
+def with_rates(series: Series, rates: dict[int, float], memory: float = 0.5) -> Cells:
+    cells = (Cell(series.case(batch), "measured", rate=rate, memory=memory) for batch, rate in rates.items())
+    return {cell.case.id: cell for cell in cells}
+
+
+def test_where_memory_runs_out_before_the_rate_saturates_sizes_above_the_largest_are_tried() -> None:
+    series = series_of(BF16, HERE)[0]
+    rising = with_rates(series, {32: 60.0, 64: 100.0})
+    full = series.case(128)
+    too_large = {full.id: Cell(full, "out of memory")}
+
+    assert [case.batch_size for case in refinement(series, rising)] == [48]
+    assert [case.batch_size for case in refinement(series, rising | too_large)] == [96]
+    more = rising | too_large | with_rates(series, {96: 140.0})
+    assert [case.batch_size for case in refinement(series, more)] == [112]
+    # A size that leaves too little memory is as much of an end as one that does not fit.
+    crowded = with_rates(series, {128: 180.0}, memory=0.95)
+    assert [case.batch_size for case in refinement(series, rising | crowded)] == [96]
+    saturated = with_rates(series, {32: 90.0, 64: 99.0, 128: 100.0})
+    assert [case.batch_size for case in refinement(series, saturated)] == [48]
+
+
+def test_given_batch_sizes_are_all_that_a_budget_tries_too() -> None:
+    grid = ALL.model_copy(update={"batch_sizes": (4, 64, 128)})
+
+    assert {cell.case.batch_size for cell in swept(Gpu(), grid, telling=True).values()} == {4, 64, 128}
+
+
+def test_levers_are_tried_where_the_first_series_leaves_memory_free() -> None:
+    gpu = Gpu(launches=150, image=1.0)  # 512 takes 92 % of the memory
+    cells = swept(gpu, BF16, telling=True)
+
+    assert 256 in batches(cells, "compile")
 
 
 def test_a_refinement_is_a_multiple_of_4_and_never_beyond_what_did_not_fit() -> None:
