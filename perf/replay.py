@@ -9,7 +9,8 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from perf.replay_table import TABLE, Claim, Replay
+from perf.replay_claims import Claim, Replay
+from perf.replay_table import TABLE
 
 __all__ = ["SELECTIONS", "TABLE", "Claim", "Replay", "chosen", "from_arguments", "releases"]
 
