@@ -16,8 +16,8 @@ class Claim:
     """What the suite must say of one signal: its verdict, and what attributes it.
 
     ``part``, ``where`` and ``told`` are regexes: of a part that moved in the verdict's direction (of a time: that
-    carries most of the change), of one of its source lines, and of the message. ``by`` is the signal of the head's
-    record whose parts attribute it, where that is another one.
+    carries most of the change), as ``name old -> new``; of one of its source lines; and of the message. ``by`` is the
+    signal of the head's record whose parts attribute it, where that is another one.
     """
 
     signal: str

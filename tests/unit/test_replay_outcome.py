@@ -101,6 +101,35 @@ def test_the_right_verdict_for_another_reason_is_other(name: str, line: str) -> 
     assert "no part 'forward aten::mm' at 'a" in found.wrong[0]
 
 
+def test_a_part_is_held_to_its_numbers_too() -> None:
+    def outcome(numbers: str) -> str:
+        one = replace(OPS, claims=(replace(OPS.claims[0], part=f"^forward aten::mm {numbers}$"),))
+        return result(one, sides([ops(20)], [ops(40)])).outcome
+
+    assert [outcome(numbers) for numbers in ("20 -> 40", "20 -> 4", "0 -> 40")] == ["caught", "other", "other"]
+
+
+def test_a_pass_whose_part_moved_the_other_way_is_other() -> None:
+    claim = Claim("aten_ops", "pass", part="^forward aten::mm 201 -> 200$")
+    one = replace(OPS, verdict="pass", claims=(claim,))
+
+    assert result(one, sides([ops(201)], [ops(200)])).outcome == "caught"
+    assert result(one, sides([ops(200)], [ops(201)])).outcome == "other"
+
+
+def test_a_head_that_did_not_compile_needs_a_base_that_did() -> None:
+    claim = Claim("frames", "not-compiled", told="no frame was compiled")
+    one = replace(OPS, case=CPU_COMPILED.id, claims=(claim,), verdict="not-compiled")
+    eager = a_record(proof(frames=0, model_frames=0), CPU_COMPILED)
+
+    assert result(one, sides([a_record(proof(), CPU_COMPILED)], [eager])).outcome == "caught"
+    found = result(one, sides([eager], [eager]))
+    assert found.outcome == "other"
+    assert found.wrong == (
+        "base: the base did not compile: compile=True, and no frame was compiled: the step ran eager",
+    )
+
+
 def test_a_part_that_moved_the_other_way_attributes_nothing() -> None:
     base, head = ops(40), ops(20)
     more = [*head.signals[0].parts[:1], Part(name="backward aten::add", value=200)]
@@ -158,7 +187,11 @@ def test_a_slower_part_is_caught_by_time_on_the_claimed_signal_alone() -> None:
     found = result(DECODE, sides(reads(20), reads(80)))
 
     assert (found.outcome, found.wrong) == ("caught", ())
-    assert found.said[1] == "decode, times the base's 1 -> 3.948"
+    # That nothing else got slower is told too.
+    assert found.said[1:] == (
+        "getitem_bmp_large, times the base's: decode 3.95, other 1",
+        "decode, times the base's 1 -> 3.948",
+    )
 
 
 def test_parts_are_compared_by_pair_so_that_a_host_that_changes_its_speed_hides_none() -> None:
