@@ -58,6 +58,21 @@ COMPILING: tuple[Replay, ...] = (
         ci=True,
     ),
     Replay(
+        name="gate-opened",
+        base="1.10.0",
+        head="1.10.1",
+        case="nano-cpu-b2-compile-eager-per-batch",
+        verdict="no-baseline",
+        claims=(
+            Claim("base", "no-baseline", told="the base did not compile: compile=True, and no frame was compiled"),
+            Claim("frames", "no-baseline"),
+        ),
+        what="the gate no longer asks for multi_scale: the same case compiles, since Dynamo's eager backend has no "
+        "backward that could fail (hidden-backward)",
+        source="1.10.1 rfdetr/training/module_model.py:427",
+        ci=True,
+    ),
+    Replay(
         name="hidden-backward",
         base=None,
         head="1.10.1",
@@ -67,13 +82,14 @@ COMPILING: tuple[Replay, ...] = (
             Claim(
                 "frames_failed",
                 "not-compiled",
+                told="^frames that fell back to eager: ",
                 part="interpolate_pos_encoding: BackendCompilerFailed",
                 where=r"rfdetr/models/backbone/dinov2_with_windowed_attn\.py:356",
-                told="^frames that fell back to eager: ",
             ),
         ),
         what="the gate is open, but away from the base resolution the backward of the interpolated positional encoding "
-        "fails in AOTAutograd, and suppress_errors hides it: compile is on and the model eager",
+        "fails in AOTAutograd, and suppress_errors hides it: each frame from the model's forward down to the "
+        "interpolation runs eager, and only what they call is compiled, piece by piece",
         source="1.10.1 rfdetr/training/module_model.py:446",
     ),
     Replay(
@@ -96,7 +112,7 @@ COMPILING: tuple[Replay, ...] = (
             Claim(
                 "graph_breaks",
                 "regressed",
-                part=r"torch\.compiler\.disable",
+                part=r"torch\.compiler\.disable.* 0 -> 6$",
                 where=r"rfdetr/models/backbone/dinov2_with_windowed_attn\.py:461",
                 told=r"^0 -> 6",
             ),
@@ -129,15 +145,16 @@ COMPILING: tuple[Replay, ...] = (
         ci=True,
     ),
     Replay(
-        name="host-reads-in-the-graph",
+        name="static-shapes",
         base="1.10.1",
         head="1.11.0",
         case=_COMPILED,
         verdict="regressed",
-        claims=(Claim("aten_ops", "improved", part=r"^forward aten::_local_scalar_dense$", told="72 -> 0"),),
-        what="the compiled forward no longer reads 72 numbers from tensors, each a sync on a GPU. The case regressed "
-        "by its graph breaks, and both are told",
-        source="1.11.0 rfdetr/models/transformer.py:679-688",
+        claims=(Claim("aten_ops", "improved", part=r"^forward aten::_local_scalar_dense 72 -> 0$"),),
+        what="without multi_scale the model is compiled for static shapes: with dynamic=True Dynamo had handed 72 "
+        "Python floats, epsilons and dropout rates, to the graph as tensors that it then reads. The case regressed by "
+        "its graph breaks, and both are told",
+        source="1.11.0 rfdetr/training/module_model.py:513-526",
         ci=True,
     ),
     Replay(
