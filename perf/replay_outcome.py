@@ -16,7 +16,7 @@ from perf.probes.source import without_folders
 from perf.record import Kind, Part, Record, Signal
 from perf.replay import Claim, Replay
 from perf.session_gates import OneSession
-from perf.verdicts import CaseVerdict, PartChange, SignalVerdict
+from perf.verdicts import EXIT_NOTHING_JUDGED, CaseVerdict, PartChange, SignalVerdict
 
 Outcome = Literal["caught", "not caught", "other", "not run here", "on record"]
 CAUGHT: Final = "caught"
@@ -244,5 +244,7 @@ def _key(replay: Replay) -> tuple[str, str, str]:
 
 
 def exit_code(results: Sequence[Result]) -> int:
-    """Return 0 if all that could be run here is as expected, else 1."""
+    """Return 0 if all that could be run here is as expected, else 1; 3 if nothing could: that is no success."""
+    if all(one.outcome == NOT_RUN for one in results):
+        return EXIT_NOTHING_JUDGED
     return int(any(one.outcome not in AS_EXPECTED for one in results))

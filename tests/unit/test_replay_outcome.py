@@ -265,3 +265,8 @@ def test_only_what_is_not_as_expected_makes_a_failure() -> None:
     assert exit_code([caught, replace(caught, outcome="not run here"), replace(caught, outcome="on record")]) == 0
     assert exit_code([caught, replace(caught, outcome="not caught")]) == 1
     assert exit_code([replace(caught, outcome="other")]) == 1
+
+
+def test_that_nothing_could_be_run_is_no_success() -> None:
+    assert exit_code([Result("gpu", "not run here")]) == 3
+    assert exit_code([]) == 3
