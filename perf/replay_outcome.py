@@ -99,11 +99,12 @@ def result(replay: Replay, sides: Mapping[str, Sequence[Record]]) -> Result:
 
 
 def _strangers(sides: Mapping[str, Sequence[Record]]) -> tuple[str, ...]:
-    """Return what is wrong with sides whose runs measured another release than that side's."""
+    """Return what is wrong with sides whose runs measured another release than that side's, or with several torches."""
     found = {side: {record.environment.rfdetr for record in records} - {side} for side, records in sides.items()}
-    return tuple(
-        f"{side}: its runs measured rfdetr {', '.join(sorted(others))}" for side, others in found.items() if others
-    )
+    told = [f"{side}: its runs measured rfdetr {', '.join(sorted(others))}" for side, others in found.items() if others]
+    # A base that failed is held against nothing, and so no judge would see it.
+    torches = sorted({record.environment.torch for records in sides.values() for record in records})
+    return (*told, *([f"its runs had torch {' and '.join(torches)}"] if len(torches) > 1 else []))
 
 
 def _unclaimed_base(replay: Replay, found: CaseVerdict) -> str:

@@ -178,6 +178,17 @@ def test_runs_of_another_release_say_nothing() -> None:
     assert (found.outcome, found.wrong) == ("not caught", ("1.11.0: its runs measured rfdetr 1.11.2",))
 
 
+def test_runs_with_another_torch_say_nothing_though_the_base_failed() -> None:
+    claim = Claim("base", "no-baseline", told="boom")
+    one = replace(OPS, verdict="no-baseline", claims=(claim,))
+    failed = a_record([], status="failed", error="TypeError: boom")
+    assert result(one, sides([failed], [ops(20)])).outcome == "caught"
+
+    older = failed.model_copy(update={"environment": an_environment(rfdetr="1.10.1", torch="2.9.1", torch_minor="2.9")})
+    found = result_of(one, sides([older], [_by("1.11.0", ops(20))]))
+    assert (found.outcome, found.wrong) == ("not caught", ("its runs had torch 2.14.1+cpu and 2.9.1",))
+
+
 def test_a_side_without_records_is_not_caught() -> None:
     assert result(OPS, {}).outcome == "not caught"
     assert result(OPS, sides([ops(20)], [])).outcome == "not caught"
