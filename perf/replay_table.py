@@ -238,7 +238,14 @@ _GPU = (
         head="1.11.2",
         case="seg-nano-b4-compile",
         verdict="not-compiled",
-        claims=(Claim("frames_failed", "not-compiled", part=r"models/heads/segmentation\.py"),),
+        claims=(
+            Claim(
+                "frames_failed",
+                "not-compiled",
+                part=r"models/heads/segmentation\.py:sparse_forward",
+                where=r"rfdetr/models/heads/segmentation\.py:40",
+            ),
+        ),
         what="a lock around the segmentation head's convolutions, taken on CUDA only, does not go into a graph: two "
         "frames run eager",
         source="1.11.2 rfdetr/models/heads/segmentation.py:40",

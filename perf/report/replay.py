@@ -102,18 +102,28 @@ def _document(rows: Sequence[Kept]) -> str:
 
 
 def _cost(rows: Sequence[Kept]) -> str:
-    """Return on what the results were measured, and what the runs of the selections took."""
-    machines = sorted({f"{one.cpu}, torch {one.torch}, Python {one.python}" for one in rows if one.cpu})
-    told = [f"Measured on {machine}." for machine in machines] or ["Nothing has been measured yet."]
-    by_name = {one.name: one for one in rows}
-    for select in ("ci", "cpu"):
+    """Return on what the results were measured, and what the runs of a selection took where all of it was."""
+    by_machine: dict[str, list[Kept]] = {}
+    for one in rows:
+        if one.cpu:
+            place = one.cpu if one.device == "cpu" else f"{one.device} beside {one.cpu}"
+            by_machine.setdefault(f"{place}, torch {one.torch}, Python {one.python}", []).append(one)
+    told = [f"Measured on {machine}. {_spent(by_machine[machine])}".rstrip() for machine in sorted(by_machine)]
+    return " ".join(told or ["Nothing has been measured yet."]) + "\n"
+
+
+def _spent(rows: Sequence[Kept]) -> str:
+    by_name, told = {one.name: one for one in rows}, []
+    for select in ("ci", "cpu", "gpu"):
+        names = [replay.name for replay in chosen(select) if not replay.recorded]
+        if not set(names) <= set(by_name):
+            continue
         spent: dict[str, float] = {}
-        for one in (by_name[replay.name] for replay in chosen(select) if replay.name in by_name):
+        for one in (by_name[name] for name in names):
             # A run that several replays share is run once; one that is timed takes more of the same runs.
             spent.update({work: max(seconds, spent.get(work, 0)) for work, seconds in one.spent.items()})
-        if spent:
-            told.append(f"The runs of `--select {select}` took {sum(spent.values()) / 60:.1f} minutes there.")
-    return " ".join(told) + "\n"
+        told.append(f"The runs of `--select {select}` took {sum(spent.values()) / 60:.1f} minutes there.")
+    return " ".join(told)
 
 
 def _line(replay: Replay, found: Kept | None) -> list[str]:

@@ -58,17 +58,32 @@ def test_results_are_kept_and_replaced_by_name_and_shown(tmp_path: Path) -> None
     assert "| not run here |" in shown
 
 
+def on(device: str, select: str, **spent: float) -> list[Kept]:
+    """Return results of a whole selection that was measured on one machine."""
+    where = {"device": device, "cpu": "EPYC x2", "torch": "2.14.1", "python": "3"}
+    names = [one.name for one in chosen(select) if not one.recorded]
+    return [Kept.model_validate({"name": name, "outcome": "caught", "spent": spent, **where}) for name in names]
+
+
 def test_a_run_that_several_replays_share_is_counted_once(tmp_path: Path) -> None:
     store, document = tmp_path / "replay.jsonl", tmp_path / "replay.md"
-    other = Kept(name="validation-recompiles", outcome="caught", spent={"1.11.0 a": 60.0, "1.10.1 a": 30.0})
-    timed = Kept(
-        name="bmp-decode", outcome="caught", spent={"1.11.0 a": 90.0}, cpu="EPYC x2", torch="2.14.1", python="3"
-    )
-    regenerate(store, document, [CAUGHT, other, timed])
+    results = {one.name: one for one in on("cpu", "cpu", a=60.0, b=30.0)}
+    results["bmp-decode"] = results["bmp-decode"].model_copy(update={"spent": {"a": 90.0}})
+    regenerate(store, document, list(results.values()))
 
     shown = document.read_text(encoding="utf-8")
     assert "Measured on EPYC x2, torch 2.14.1, Python 3. The runs of `--select ci` took 1.5 minutes there." in shown
     assert "The runs of `--select cpu` took 2.0 minutes there." in shown
+
+
+def test_each_machine_is_named_with_the_selections_that_it_ran_whole(tmp_path: Path) -> None:
+    store, document = tmp_path / "replay.jsonl", tmp_path / "replay.md"
+    regenerate(store, document, [*on("cpu", "ci")[1:], *on("nvidia-h200", "gpu", c=600.0)])
+
+    assert (
+        "\nMeasured on EPYC x2, torch 2.14.1, Python 3. Measured on nvidia-h200 beside EPYC x2, torch 2.14.1, "
+        "Python 3. The runs of `--select gpu` took 10.0 minutes there.\n"
+    ) in document.read_text(encoding="utf-8")
 
 
 def test_a_document_that_differs_from_its_store_is_told(tmp_path: Path) -> None:
