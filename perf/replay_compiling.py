@@ -65,7 +65,7 @@ COMPILING: tuple[Replay, ...] = (
         verdict="no-baseline",
         claims=(
             Claim("base", "no-baseline", told="the base did not compile: compile=True, and no frame was compiled"),
-            Claim("frames", "no-baseline"),
+            Claim("graphs", "no-baseline"),
         ),
         what="the gate no longer asks for multi_scale: the same case compiles, since Dynamo's eager backend has no "
         "backward that could fail (hidden-backward)",
