@@ -46,7 +46,7 @@ _WORK = (
             ),
             Claim("c_calls", "regressed", part=r"^forward builtins\.len 275 -> 1141$"),
         ),
-        what="every step asks anew whether the 13 groups may be batched: 12 % more Python calls a step, in 1.11.2 too",
+        what="every step asks anew whether the 13 groups may be batched: 12 % more Python calls a step",
         source="1.11.0 rfdetr/models/transformer.py:375",
         ci=True,
     ),
