@@ -42,8 +42,7 @@ sys.path.insert(0, str(ROOT))
 
 from perf.beside import holds, put_before  # noqa: E402
 from perf.matrix import DEFAULT_MINOR, DEFAULT_RFDETR, MATRIX, Pins, pins_for, rfdetr_requirement  # noqa: E402
-from perf.replay import from_arguments  # noqa: E402
-from perf.replay import releases as releases_of  # noqa: E402
+from perf.replay import needed as needed_releases  # noqa: E402
 
 nox.needs_version = ">=2024.4.15"
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -159,7 +158,10 @@ def install_beside(session: nox.Session, release: str) -> Path:
     if not holds(environment.location, release):
         environment.pip("install", "--no-deps", f"rfdetr=={release}")
     if environment.python.exists():  # not where nox only says what it would do
-        put_before(environment.location, Path(session.virtualenv.location))
+        try:
+            put_before(environment.location, Path(session.virtualenv.location))
+        except ValueError as error:
+            session.error(f"{error}; remove {environment.location}")
     return environment.python
 
 
@@ -294,7 +296,7 @@ def releases(session: nox.Session) -> None:
 def replay(session: nox.Session) -> None:
     """Measure regressions that rfdetr's releases really had: --select ci takes ten minutes; what follows -- goes on."""
     try:
-        needed = releases_of(from_arguments(session.posargs))
+        needed = needed_releases(session.posargs)
     except ValueError as error:
         session.error(str(error))
     install(session, DEFAULT_MINOR, DEFAULT_RFDETR)

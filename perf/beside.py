@@ -30,5 +30,6 @@ def put_before(environment: Path, behind: Path) -> None:
 
 
 def holds(environment: Path, release: str) -> bool:
-    """Return whether this very release of rfdetr is installed in ``environment`` itself."""
-    return any(environment.glob(f"**/site-packages/rfdetr-{release}.dist-info"))
+    """Return whether this very release of rfdetr is installed in ``environment`` itself, to its end."""
+    # What an installer writes last: one that was stopped leaves the folder without it.
+    return any(environment.glob(f"**/site-packages/rfdetr-{release}.dist-info/INSTALLER"))

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Literal
 
-from perf.replay_table import TABLE, Claim, Replay
+from perf.replay_claims import Claim, Replay
+from perf.replay_table import TABLE
 
-__all__ = ["SELECTIONS", "TABLE", "Claim", "Replay", "chosen", "from_arguments", "releases"]
+__all__ = ["SELECTIONS", "TABLE", "Claim", "Replay", "chosen", "needed", "releases"]
 
+STORE, DOCUMENT = Path("docs/replay.jsonl"), Path("docs/replay.md")
 Selection = Literal["all", "cpu", "gpu", "ci"]
 SELECTIONS: tuple[Selection, ...] = ("all", "cpu", "gpu", "ci")
 
@@ -46,16 +49,27 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-k", action="append", default=[], metavar="WORD", dest="words", help="only names with it")
 
 
-def from_arguments(arguments: Sequence[str]) -> list[Replay]:
-    """Return the replays that a command line chooses, whatever else it says.
+def add_instead(parser: argparse.ArgumentParser) -> None:
+    """Declare what is done instead of measuring; then no release is needed."""
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--list", action="store_true", help="list what would be replayed")
+    instead.add_argument("--check", action="store_true", help=f"exit 1 unless {STORE} shows each caught")
+    instead.add_argument("--regenerate", action="store_true", help=f"make {DOCUMENT} anew from {STORE}")
+    instead.add_argument("--again", metavar="SESSION", help="judge this session's records again")
+
+
+def needed(arguments: Sequence[str]) -> list[str]:
+    """Return the releases that a command line needs installed, as :func:`releases` has them.
 
     Raises:
         ValueError: as :func:`chosen`.
     """
     parser = argparse.ArgumentParser(prog="nox -s replay --", allow_abbrev=False, add_help=False)
     add_choice(parser)
+    add_instead(parser)
     known, _ = parser.parse_known_args(arguments)
-    return chosen(known.select, known.words)
+    instead = known.list or known.check or known.regenerate or known.again
+    return [] if instead else releases(chosen(known.select, known.words))
 
 
 def releases(replays: Iterable[Replay]) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from perf.compare import compare
+from perf.compare import BASE, compare
 from perf.compile_matrix import Row
 from perf.gates import plain
 from perf.judge import Options, judge
@@ -16,7 +16,7 @@ from perf.probes.source import without_folders
 from perf.record import Kind, Part, Record, Signal
 from perf.replay import Claim, Replay
 from perf.session_gates import OneSession
-from perf.verdicts import CaseVerdict, PartChange, SignalVerdict
+from perf.verdicts import EXIT_NOTHING_JUDGED, CaseVerdict, PartChange, SignalVerdict
 
 Outcome = Literal["caught", "not caught", "other", "not run here", "on record"]
 CAUGHT: Final = "caught"
@@ -86,10 +86,12 @@ def result(replay: Replay, sides: Mapping[str, Sequence[Record]]) -> Result:
         if row is None or row.verdict != claim.verdict:
             missed.append(f"{claim.signal}: {_verdict_of(row)}, must be {claim.verdict}")
             continue
-        said.append(_told(row))
+        said += [_told(row), *_each_part(claim, replay, sides)]
         told, wrong = _attributed(claim, row, replay, sides)
         said += told
         other += wrong
+    if unclaimed := _unclaimed_base(replay, found):
+        other.append(unclaimed)
     if found.verdict != replay.verdict:
         other.append(f"the case: {found.verdict}, must be {replay.verdict}")
     outcome: Outcome = MISSED if missed else OTHER if other else CAUGHT
@@ -97,11 +99,19 @@ def result(replay: Replay, sides: Mapping[str, Sequence[Record]]) -> Result:
 
 
 def _strangers(sides: Mapping[str, Sequence[Record]]) -> tuple[str, ...]:
-    """Return what is wrong with sides whose runs measured another release than that side's."""
+    """Return what is wrong with sides whose runs measured another release than that side's, or with several torches."""
     found = {side: {record.environment.rfdetr for record in records} - {side} for side, records in sides.items()}
-    return tuple(
-        f"{side}: its runs measured rfdetr {', '.join(sorted(others))}" for side, others in found.items() if others
-    )
+    told = [f"{side}: its runs measured rfdetr {', '.join(sorted(others))}" for side, others in found.items() if others]
+    # A base that failed is held against nothing, and so no judge would see it.
+    torches = sorted({record.environment.torch for records in sides.values() for record in records})
+    return (*told, *([f"its runs had torch {' and '.join(torches)}"] if len(torches) > 1 else []))
+
+
+def _unclaimed_base(replay: Replay, found: CaseVerdict) -> str:
+    """Return what is wrong with the base, unless that is claimed: else the head alone would make the verdict."""
+    row = next((row for row in found.signals if row.signal == BASE), None)
+    claimed = any(claim.signal == BASE for claim in replay.claims)
+    return "" if row is None or claimed else f"{BASE}: {row.message}"
 
 
 def _verdict_of(row: SignalVerdict | None) -> str:
@@ -122,31 +132,36 @@ def _attributed(
         wrong.append(f"{claim.signal}: its message has no {claim.told!r}")
     if not claim.part:
         return [], wrong
-    moved = list(_moves(claim, row, replay, sides))
-    named = [part for part in moved if re.search(claim.part, part.name) and _is_at(claim, part)]
+    told = {_part_told(part): part.lines for part in _moves(claim, row, replay, sides)}
+    named = [f"{part}{_at(claim, lines)}" for part, lines in told.items() if _is_named(claim, part, lines)]
     if not named:
         place = f" at {claim.where!r}" if claim.where else ""
         wrong.append(f"{claim.signal}: no part {claim.part!r}{place} moved that way")
-    return [_part_told(part) for part in named[:_SAID]], wrong
+    return named[:_SAID], wrong
 
 
-def _is_at(claim: Claim, part: PartChange) -> bool:
-    return not claim.where or any(re.search(claim.where, line) for line in part.lines)
+def _is_named(claim: Claim, part: str, lines: Sequence[str]) -> bool:
+    return bool(re.search(claim.part, part)) and (not claim.where or any(re.search(claim.where, at) for at in lines))
+
+
+def _at(claim: Claim, lines: Sequence[str]) -> str:
+    line = next((line for line in lines if re.search(claim.where, line)), "")
+    return f" at {line}" if line else ""
 
 
 def _part_told(part: PartChange) -> str:
-    lines = f" at {part.lines[0]}" if part.lines else ""
+    """Return what a claim's ``part`` is searched in."""
     name = without_folders(" ".join(part.name.split()))
-    return f"{name} {plain(float(f'{part.old:.4g}'))} -> {plain(float(f'{part.new:.4g}'))}{lines}"
+    return f"{name} {plain(float(f'{part.old:.4g}'))} -> {plain(float(f'{part.new:.4g}'))}"
 
 
 def _moves(
     claim: Claim, row: SignalVerdict, replay: Replay, sides: Mapping[str, Sequence[Record]]
 ) -> Iterator[PartChange]:
-    """Yield the parts that moved as claimed, for a pass either way; of a time those with most of the change."""
+    """Yield the parts that moved as claimed, for a pass either way; of a time the one with most of the change."""
     by = claim.by or claim.signal
     if replay.pairs:
-        yield from _of_time(by, [sides.get(side, []) for side in (replay.base or "", replay.head)])
+        yield from _of_time(_pairs(by, _sides_of(replay, sides)))
         return
     up, either = claim.verdict != "improved", claim.verdict == "pass"
     # A run that failed, or a signal of another name, has no change: what is there is what attributes it.
@@ -162,21 +177,31 @@ def _parts(records: Sequence[Record], name: str) -> list[Part]:
     return [part for record in records[:1] if (signal := record.signal(name)) for part in signal.parts]
 
 
-def _of_time(name: str, sides: Sequence[Sequence[Record]]) -> Iterator[PartChange]:
-    """Yield the part that carries most of a change of time: how many times the base's it is, the median over pairs.
+def _sides_of(replay: Replay, sides: Mapping[str, Sequence[Record]]) -> list[Sequence[Record]]:
+    return [sides.get(side, []) for side in replay.sides]
+
+
+def _pairs(name: str, sides: Sequence[Sequence[Record]]) -> list[tuple[Signal, Signal]]:
+    base, head = ({one.run: signal for one in side if (signal := one.signal(name))} for side in sides)
+    return [(base[run], head[run]) for run in sorted(set(base) & set(head))]
+
+
+def _ratios(pairs: Sequence[tuple[Signal, Signal]]) -> dict[str, float]:
+    """Return how many times the base's each part is, the median over pairs.
 
     The host's speed changes from pair to pair, and with it every part: so pairs are compared, and not medians.
     """
-    base, head = ({one.run: signal for one in side if (signal := one.signal(name))} for side in sides)
-    pairs = [(base[run], head[run]) for run in sorted(set(base) & set(head))]
+    names = dict.fromkeys(part.name for pair in pairs for signal in pair for part in signal.parts)
+    return {part: statistics.median(_of(part, after) / _of(part, before) for before, after in pairs) for part in names}
+
+
+def _of_time(pairs: Sequence[tuple[Signal, Signal]]) -> Iterator[PartChange]:
+    """Yield the part that carries most of a change of time: how many times the base's it is."""
     if not pairs:
         return
-    names = dict.fromkeys(part.name for pair in pairs for signal in pair for part in signal.parts)
-    ratios = {
-        part: statistics.median(_of(part, after) / _of(part, before) for before, after in pairs) for part in names
-    }
+    ratios = _ratios(pairs)
     # What each part adds to the whole, or takes from it, as a share of the base.
-    added = {part: _share(part, [before for before, _ in pairs]) * (ratios[part] - 1) for part in names}
+    added = {part: _share(part, [before for before, _ in pairs]) * (ratios[part] - 1) for part in ratios}
     up = statistics.median(after.value / before.value for before, after in pairs) > 1
     moved = sum(abs(change) for change in added.values() if (change > 0) == up)
     for part, change in added.items():
@@ -186,6 +211,13 @@ def _of_time(name: str, sides: Sequence[Sequence[Record]]) -> Iterator[PartChang
 
 def _of(part: str, signal: Signal) -> float:
     return sum(one.value for one in signal.parts if one.name == part) or _NO_TIME
+
+
+def _each_part(claim: Claim, replay: Replay, sides: Mapping[str, Sequence[Record]]) -> list[str]:
+    """Return what each part of a time is, so that it is seen which did not change."""
+    ratios = _ratios(_pairs(claim.signal, _sides_of(replay, sides))) if replay.pairs else {}
+    parts = ", ".join(f"{part} {plain(float(f'{ratio:.3g}'))}" for part, ratio in ratios.items())
+    return [f"{claim.signal}, times the base's: {parts}"] if parts else []
 
 
 def _share(part: str, signals: Sequence[Signal]) -> float:
@@ -213,5 +245,7 @@ def _key(replay: Replay) -> tuple[str, str, str]:
 
 
 def exit_code(results: Sequence[Result]) -> int:
-    """Return 0 if all that could be run here is as expected, else 1."""
+    """Return 0 if all that could be run here is as expected, else 1; 3 if nothing could: that is no success."""
+    if all(one.outcome == NOT_RUN for one in results):
+        return EXIT_NOTHING_JUDGED
     return int(any(one.outcome not in AS_EXPECTED for one in results))

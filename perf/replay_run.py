@@ -12,7 +12,7 @@ from perf.ab import ended
 from perf.case import find_case
 from perf.compile_matrix import STORE, read_store
 from perf.launch import RunFailed, run_in_fresh_process
-from perf.record import Record, read_records
+from perf.record import Record, read_any
 from perf.replay import Replay, releases
 from perf.replay_outcome import NOT_RUN, Result, on_record, result
 from perf.run_order import Order
@@ -51,15 +51,14 @@ class Session:
             run=run,
             folder=self.folder / side,
             patch=ROOT / work.patch if work.patch else None,
-            python=self.pythons[release],
+            python=self.pythons.get(release),  # check_pythons has seen that there is one where it will run
         )
 
     def records(self, replay: Replay) -> dict[str, list[Record]]:
         """Return what there is of both sides of ``replay``, by release."""
         work, found = work_of(replay), {}
         for side in replay.sides:
-            folder = self.folder / work.folder(side) / work.case
-            runs = read_records(folder) if any(folder.rglob("*.record.json")) else []
+            runs = read_any(self.folder / work.folder(side) / work.case)
             found[side] = [one for one in runs if one.run < replay.runs]
         return found
 
@@ -87,6 +86,17 @@ def check_pythons(replays: Sequence[Replay], pythons: Mapping[str, Path]) -> Non
 def lacks(replay: Replay) -> str:
     """Return what ``replay`` needs and this machine lacks; empty if nothing."""
     return "" if replay.recorded else lacking(find_case(replay.case))
+
+
+def missing(session: Session, replay: Replay) -> str:
+    """Return which runs of ``replay`` the session lacks, since it ended before or never asked; empty if none."""
+    if replay.recorded or lacks(replay):
+        return ""
+    ran = {
+        side: sum(ended(session.order(work_of(replay), side, run)) is not None for run in range(replay.runs))
+        for side in replay.sides
+    }
+    return ", ".join(f"{count} of {replay.runs} runs of {side}" for side, count in ran.items() if count < replay.runs)
 
 
 def replay_all(session: Session, replays: Sequence[Replay]) -> list[Result]:
@@ -134,7 +144,7 @@ def outcomes(session: Session, replays: Sequence[Replay]) -> list[Result]:
     Raises:
         ValueError: as :func:`replay_all`.
     """
-    rows = read_store(STORE) if any(one.recorded for one in replays) else []
+    rows = read_store(ROOT / STORE) if any(one.recorded for one in replays) else []
     found = []
     for replay in replays:
         if replay.recorded:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perf.commands.arguments import Command
 from perf.commands.output import resumable, say, say_aside
-from perf.replay import Replay, add_choice, chosen
+from perf.replay import DOCUMENT, STORE, Replay, add_choice, add_instead, chosen
 
-STORE, DOCUMENT = Path("docs/replay.jsonl"), Path("docs/replay.md")
+if TYPE_CHECKING:
+    from perf.replay_run import Session
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     add_choice(parser)
-    parser.add_argument("--list", action="store_true", help="list what would be replayed, and run nothing")
+    add_instead(parser)
     parser.add_argument(
         "--python",
         action="append",
@@ -26,10 +28,8 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--records", type=Path, default=Path("records"), metavar="DIR", help="default: %(default)s")
     parser.add_argument("--resume", metavar="SESSION", help="go on with this session: only what is not there is run")
-    parser.add_argument("--again", metavar="SESSION", help="judge this session's records again, and run nothing")
     parser.add_argument("--run-timeout", type=float, default=1800.0, metavar="SECONDS")
     parser.add_argument("--document", action="store_true", help=f"put the results into {STORE} and make {DOCUMENT}")
-    parser.add_argument("--check", action="store_true", help=f"only say whether {DOCUMENT} is what its store gives")
 
 
 def _interpreter(text: str) -> tuple[str, Path]:
@@ -41,10 +41,11 @@ def _interpreter(text: str) -> tuple[str, Path]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from perf.report.replay import listing, regenerate
+    from perf.compile_matrix import STORE as MATRIX
+    from perf.report.replay import check, listing, regenerate
 
-    if options.check:
-        code, said = regenerate(STORE, DOCUMENT, check=True)
+    if options.check or options.regenerate:
+        code, said = check(STORE, DOCUMENT, MATRIX) if options.check else regenerate(STORE, DOCUMENT)
         say(said)
         return code
     replays = chosen(options.select, options.words)
@@ -56,8 +57,27 @@ def _run(options: argparse.Namespace) -> int:
 
 def _replay(options: argparse.Namespace, replays: Sequence[Replay]) -> int:
     from perf.replay_outcome import exit_code
-    from perf.replay_run import Session, check_pythons, outcomes, replay_all
-    from perf.report.replay import kept, regenerate, text
+    from perf.replay_run import check_pythons, outcomes, replay_all
+    from perf.replay_store import kept
+    from perf.report.replay import regenerate, text
+
+    session = _session(options)
+    if options.again:
+        replays = _measured(session, replays)
+        results = outcomes(session, replays)
+    else:
+        check_pythons(replays, session.pythons)
+        with resumable(session.name):
+            results = replay_all(session, replays)
+    say(text(replays, results))
+    say_aside(f"records: {session.folder}")
+    if options.document:
+        say(regenerate(STORE, DOCUMENT, kept(session, replays, results))[1])
+    return exit_code(results)
+
+
+def _session(options: argparse.Namespace) -> Session:
+    from perf.replay_run import Session
     from perf.session import new_name
 
     name = options.again or options.resume or f"replay-{new_name()}"
@@ -65,18 +85,17 @@ def _replay(options: argparse.Namespace, replays: Sequence[Replay]) -> int:
     if (options.again or options.resume) and not folder.is_dir():
         msg = f"{folder}: no such session of replays"
         raise ValueError(msg)
-    session = Session(name, folder, dict(options.python), say_aside, options.run_timeout)
-    if options.again:
-        results = outcomes(session, replays)
-    else:
-        check_pythons(replays, session.pythons)
-        with resumable(name):
-            results = replay_all(session, replays)
-    say(text(replays, results))
-    say_aside(f"records: {folder}")
-    if options.document:
-        say(regenerate(STORE, DOCUMENT, kept(session, replays, results))[1])
-    return exit_code(results)
+    return Session(name, folder, dict(options.python), say_aside, options.run_timeout)
+
+
+def _measured(session: Session, replays: Sequence[Replay]) -> list[Replay]:
+    """Return those of ``replays`` that the session has measured, and say of the others what is missing."""
+    from perf.replay_run import missing
+
+    absent = {one.name: why for one in replays if (why := missing(session, one))}
+    for name, why in absent.items():
+        say_aside(f"{name}: {why}; --resume {session.name} measures it")
+    return [one for one in replays if one.name not in absent]
 
 
 REPLAY = Command(

@@ -2,91 +2,17 @@
 
 from __future__ import annotations
 
-import datetime
-import json
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
-from perf.record import Finite, Record, explain, parse_json, write_atomically
+from perf.compile_matrix import read_store
+from perf.record import write_atomically
 from perf.replay import TABLE, Replay, chosen
-from perf.replay_outcome import NOT_RUN, Outcome, Result
-from perf.replay_run import Session, work_of
+from perf.replay_outcome import NOT_RUN, Result
+from perf.replay_store import Kept, merged, problems, read_kept, store_text
 from perf.report.humanize import printable
 from perf.report.markdown import code, table
-
-
-class Kept(BaseModel):
-    """A line of the store: what became of a replay when it was last run, and with what.
-
-    ``spent`` has the seconds that its runs took, by release and case: other replays may share them.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str
-    outcome: Outcome
-    said: list[str] = []
-    wrong: list[str] = []
-    torch: str | None = None
-    python: str | None = None
-    cpu: str | None = None
-    device: str | None = None
-    suite_commit: str | None = None
-    spent: dict[str, Finite] = {}
-    date: datetime.date | None = None
-
-
-def kept(session: Session, replays: Sequence[Replay], results: Sequence[Result]) -> list[Kept]:
-    """Return what to keep of results: none of replays that could not be run here."""
-    pairs = zip(replays, results, strict=True)
-    return [_kept(session, replay, result) for replay, result in pairs if result.outcome != NOT_RUN]
-
-
-def _kept(session: Session, replay: Replay, result: Result) -> Kept:
-    found = {"name": result.name, "outcome": result.outcome, "said": list(result.said), "wrong": list(result.wrong)}
-    sides = {} if replay.recorded else session.records(replay)
-    runs = [run for side in sides.values() for run in side]
-    if not runs:
-        return Kept.model_validate(found)
-    machine = runs[-1].environment
-    return Kept.model_validate(
-        {
-            **found,
-            "torch": machine.torch,
-            "python": machine.python,
-            "cpu": f"{machine.cpu_model} x{machine.cpu_count}",
-            "device": machine.device,
-            "suite_commit": machine.suite_commit and machine.suite_commit[:9],
-            "spent": {_work(replay, side): round(sum(map(_seconds, sides[side]))) for side in sides},
-            "date": max(run.started for run in runs).date(),
-        }
-    )
-
-
-def _work(replay: Replay, side: str) -> str:
-    return f"{work_of(replay).folder(side)} {replay.case}"
-
-
-def _seconds(run: Record) -> float:
-    return (run.finished - run.started).total_seconds() if run.finished else 0.0
-
-
-def read_kept(path: Path) -> list[Kept]:
-    """Return the results of the store; none where there is no such file.
-
-    Raises:
-        ValueError: a line is malformed; names the file and the line.
-    """
-    found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines() if path.exists() else [], start=1):
-        try:
-            found.append(Kept.model_validate(parse_json(line)))
-        except ValueError as error:
-            raise ValueError(explain(Path(f"{path}:{number}"), error)) from error
-    return found
 
 
 def regenerate(store: Path, document: Path, new: Sequence[Kept] = (), check: bool = False) -> tuple[int, str]:
@@ -97,17 +23,28 @@ def regenerate(store: Path, document: Path, new: Sequence[Kept] = (), check: boo
     Raises:
         ValueError: as :func:`read_kept`.
     """
-    by_name = {one.name: one for one in (*read_kept(store), *new)}
-    rows = [by_name[replay.name] for replay in TABLE if replay.name in by_name]
-    lines = [json.dumps(one.model_dump(mode="json", exclude_defaults=True), ensure_ascii=False) for one in rows]
-    files = {store: "".join(f"{line}\n" for line in lines), document: _document(rows)}
+    rows = merged(read_kept(store), new)
+    files = {store: store_text(rows), document: _document(rows)}
     stale = [path for path, text in files.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     if check:
-        told = [f"{path}: not what the store gives; make it anew: rfdetr-perf replay --again ...\n" for path in stale]
+        told = [f"{path}: not what the store gives; make it anew: rfdetr-perf replay --regenerate\n" for path in stale]
         return int(bool(stale)), "".join(told)
     for path in stale:
         write_atomically(path, files[path])
     return 0, "".join(f"{path}: {'written' if path in stale else 'nothing changes'}\n" for path in files)
+
+
+def check(store: Path, document: Path, matrix: Path) -> tuple[int, str]:
+    """Return 1 and why, where a result of the store is not as it must be or the document is not what it gives.
+
+    Raises:
+        ValueError: as :func:`read_kept`, of the store or of the compile matrix's, ``matrix``.
+    """
+    rows = read_kept(store)
+    found = problems(rows, read_store(matrix))
+    _, stale = regenerate(store, document, check=True)
+    told = "".join(f"{line}\n" for line in found) + stale
+    return (1, told) if told else (0, f"{len(rows)} replays as they must be\n")
 
 
 def listing(replays: Sequence[Replay]) -> str:
@@ -143,14 +80,16 @@ side over one torch, their cases run in fresh processes, and the suite's own jud
     nox -s replay -- -k bmp --resume SESSION
     nox -s replay -- --document            # this page and its store, docs/replay.jsonl, from the results
     rfdetr-perf replay --again SESSION     # judge the records again; runs nothing
+    rfdetr-perf replay --check             # exit 1 unless the store shows each caught; --regenerate makes this page
 
 *caught*: every claimed signal has its verdict and its attribution (part, source line, message), and so has the case.
 *not caught*: a verdict is missing. *other*: the right verdict for another reason. Either makes exit code 1. *not run
-here*: it needs a GPU; its claims were read in the sources, and no run has shown them. *on record*: nothing was run; the
-compile matrix ([compile-matrix.md](compile-matrix.md)) has it.
+here*: it needs a GPU; its claims were read in the sources, and no run has shown them; exit code 3 if that is so of all
+that was asked for. *on record*: nothing was run; the compile matrix ([compile-matrix.md](compile-matrix.md)) has it.
 
 Counts are judged from one run a release, time from pairs of runs, releases in turn, on the named signal alone. Each
-release and case is run once for all replays that need it. The table is `perf/replay_table.py`; do not edit this page.
+release and case is run once for all replays that need it. The rows are in `perf/replay_table.py` and
+`perf/replay_compiling.py`; do not edit this page.
 """
 
 
@@ -163,18 +102,28 @@ def _document(rows: Sequence[Kept]) -> str:
 
 
 def _cost(rows: Sequence[Kept]) -> str:
-    """Return on what the results were measured, and what the runs of the selections took."""
-    machines = sorted({f"{one.cpu}, torch {one.torch}, Python {one.python}" for one in rows if one.cpu})
-    told = [f"Measured on {machine}." for machine in machines] or ["Nothing has been measured yet."]
-    by_name = {one.name: one for one in rows}
-    for select in ("ci", "cpu"):
+    """Return on what the results were measured, and what the runs of a selection took where all of it was."""
+    by_machine: dict[str, list[Kept]] = {}
+    for one in rows:
+        if one.cpu:
+            place = one.cpu if one.device == "cpu" else f"{one.device} beside {one.cpu}"
+            by_machine.setdefault(f"{place}, torch {one.torch}, Python {one.python}", []).append(one)
+    told = [f"Measured on {machine}. {_spent(by_machine[machine])}".rstrip() for machine in sorted(by_machine)]
+    return " ".join(told or ["Nothing has been measured yet."]) + "\n"
+
+
+def _spent(rows: Sequence[Kept]) -> str:
+    by_name, told = {one.name: one for one in rows}, []
+    for select in ("ci", "cpu", "gpu"):
+        names = [replay.name for replay in chosen(select) if not replay.recorded]
+        if not set(names) <= set(by_name):
+            continue
         spent: dict[str, float] = {}
-        for one in (by_name[replay.name] for replay in chosen(select) if replay.name in by_name):
+        for one in (by_name[name] for name in names):
             # A run that several replays share is run once; one that is timed takes more of the same runs.
             spent.update({work: max(seconds, spent.get(work, 0)) for work, seconds in one.spent.items()})
-        if spent:
-            told.append(f"The runs of `--select {select}` took {sum(spent.values()) / 60:.1f} minutes there.")
-    return " ".join(told) + "\n"
+        told.append(f"The runs of `--select {select}` took {sum(spent.values()) / 60:.1f} minutes there.")
+    return " ".join(told)
 
 
 def _line(replay: Replay, found: Kept | None) -> list[str]:

@@ -40,6 +40,9 @@ def test_only_the_very_release_is_held(tmp_path: Path) -> None:
     assert not holds(tmp_path / "front", "1.10.1")
 
     (front / "rfdetr-1.10.1.dist-info").mkdir()
+    assert not holds(tmp_path / "front", "1.10.1"), "its installation was stopped"
+
+    (front / "rfdetr-1.10.1.dist-info" / "INSTALLER").write_text("pip", encoding="utf-8")
     assert holds(tmp_path / "front", "1.10.1")
     assert not holds(tmp_path / "front", "1.10.0")
 

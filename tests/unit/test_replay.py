@@ -13,7 +13,7 @@ import pytest
 from perf.case import find_case
 from perf.gates import WALL_ERROR
 from perf.matrix import DEFAULT_MINOR, MATRIX, RELEASES, known_failure
-from perf.replay import TABLE, Replay, chosen, from_arguments, releases
+from perf.replay import TABLE, Replay, chosen, needed, releases
 from perf.sequential import least_pairs
 from perf.verdicts import SEVERITY
 
@@ -80,7 +80,6 @@ def test_words_choose_by_name() -> None:
         "bmp-decode-repaired",
     ]
     assert chosen("all") == list(TABLE)
-    assert from_arguments(["--records", "x", "-k", "gate-closed", "--resume", "y"]) == chosen("all", ["gate-closed"])
 
 
 def test_a_choice_of_nothing_lists_the_names() -> None:
@@ -93,6 +92,20 @@ def test_releases_are_sorted_as_versions_without_what_is_not_run() -> None:
     other = replace(one, base="1.9.4", head="1.11.0")
 
     assert releases([one, other, replace(one, head="1.11.2", recorded=True)]) == ["1.9.4", "1.10.0", "1.11.0"]
+
+
+def test_a_command_line_needs_the_releases_of_what_it_chooses() -> None:
+    assert needed(["--records", "x", "-k", "gate-closed", "-k", "compile-raises", "--resume", "y"]) == [
+        "1.9.4",
+        "1.10.0",
+    ]
+    with pytest.raises(ValueError, match="no replay is of selection all and -k nonsense"):
+        needed(["-k", "nonsense"])
+
+
+@pytest.mark.parametrize("instead", [["--list"], ["--check"], ["--regenerate"], ["--again", "x"]])
+def test_what_measures_nothing_needs_no_release(instead: list[str]) -> None:
+    assert needed([*instead, "--select", "ci"]) == []
 
 
 def test_the_table_needs_the_standard_library_only() -> None:

@@ -101,6 +101,35 @@ def test_the_right_verdict_for_another_reason_is_other(name: str, line: str) -> 
     assert "no part 'forward aten::mm' at 'a" in found.wrong[0]
 
 
+def test_a_part_is_held_to_its_numbers_too() -> None:
+    def outcome(numbers: str) -> str:
+        one = replace(OPS, claims=(replace(OPS.claims[0], part=f"^forward aten::mm {numbers}$"),))
+        return result(one, sides([ops(20)], [ops(40)])).outcome
+
+    assert [outcome(numbers) for numbers in ("20 -> 40", "20 -> 4", "0 -> 40")] == ["caught", "other", "other"]
+
+
+def test_a_pass_whose_part_moved_the_other_way_is_other() -> None:
+    claim = Claim("aten_ops", "pass", part="^forward aten::mm 201 -> 200$")
+    one = replace(OPS, verdict="pass", claims=(claim,))
+
+    assert result(one, sides([ops(201)], [ops(200)])).outcome == "caught"
+    assert result(one, sides([ops(200)], [ops(201)])).outcome == "other"
+
+
+def test_a_head_that_did_not_compile_needs_a_base_that_did() -> None:
+    claim = Claim("frames", "not-compiled", told="no frame was compiled")
+    one = replace(OPS, case=CPU_COMPILED.id, claims=(claim,), verdict="not-compiled")
+    eager = a_record(proof(frames=0, model_frames=0), CPU_COMPILED)
+
+    assert result(one, sides([a_record(proof(), CPU_COMPILED)], [eager])).outcome == "caught"
+    found = result(one, sides([eager], [eager]))
+    assert found.outcome == "other"
+    assert found.wrong == (
+        "base: the base did not compile: compile=True, and no frame was compiled: the step ran eager",
+    )
+
+
 def test_a_part_that_moved_the_other_way_attributes_nothing() -> None:
     base, head = ops(40), ops(20)
     more = [*head.signals[0].parts[:1], Part(name="backward aten::add", value=200)]
@@ -149,6 +178,17 @@ def test_runs_of_another_release_say_nothing() -> None:
     assert (found.outcome, found.wrong) == ("not caught", ("1.11.0: its runs measured rfdetr 1.11.2",))
 
 
+def test_runs_with_another_torch_say_nothing_though_the_base_failed() -> None:
+    claim = Claim("base", "no-baseline", told="boom")
+    one = replace(OPS, verdict="no-baseline", claims=(claim,))
+    failed = a_record([], status="failed", error="TypeError: boom")
+    assert result(one, sides([failed], [ops(20)])).outcome == "caught"
+
+    older = failed.model_copy(update={"environment": an_environment(rfdetr="1.10.1", torch="2.9.1", torch_minor="2.9")})
+    found = result_of(one, sides([older], [_by("1.11.0", ops(20))]))
+    assert (found.outcome, found.wrong) == ("not caught", ("its runs had torch 2.14.1+cpu and 2.9.1",))
+
+
 def test_a_side_without_records_is_not_caught() -> None:
     assert result(OPS, {}).outcome == "not caught"
     assert result(OPS, sides([ops(20)], [])).outcome == "not caught"
@@ -158,7 +198,11 @@ def test_a_slower_part_is_caught_by_time_on_the_claimed_signal_alone() -> None:
     found = result(DECODE, sides(reads(20), reads(80)))
 
     assert (found.outcome, found.wrong) == ("caught", ())
-    assert found.said[1] == "decode, times the base's 1 -> 3.948"
+    # That nothing else got slower is told too.
+    assert found.said[1:] == (
+        "getitem_bmp_large, times the base's: decode 3.95, other 1",
+        "decode, times the base's 1 -> 3.948",
+    )
 
 
 def test_parts_are_compared_by_pair_so_that_a_host_that_changes_its_speed_hides_none() -> None:
@@ -232,3 +276,8 @@ def test_only_what_is_not_as_expected_makes_a_failure() -> None:
     assert exit_code([caught, replace(caught, outcome="not run here"), replace(caught, outcome="on record")]) == 0
     assert exit_code([caught, replace(caught, outcome="not caught")]) == 1
     assert exit_code([replace(caught, outcome="other")]) == 1
+
+
+def test_that_nothing_could_be_run_is_no_success() -> None:
+    assert exit_code([Result("gpu", "not run here")]) == 3
+    assert exit_code([]) == 3

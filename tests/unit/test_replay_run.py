@@ -13,8 +13,8 @@ from factories import a_record, a_signal, an_environment
 from perf import replay_run
 from perf.launch import RunFailed
 from perf.record import Part, write_record
-from perf.replay import Claim, Replay
-from perf.replay_run import Session, check_pythons, orders, outcomes, replay_all
+from perf.replay import Claim, Replay, chosen
+from perf.replay_run import Session, check_pythons, missing, orders, outcomes, replay_all
 from perf.run_order import Order
 
 RELEASES = ("1.9.4", "1.10.1", "1.11.0")
@@ -41,6 +41,7 @@ class Bench:
         self.runs: list[str] = []
         self.told: list[str] = []
         self.installed = ""
+        self.interrupted = False
         pythons = {release: Path(sys.executable) for release in RELEASES}
         self.session = Session("replay-1", folder / "replay-1", pythons, self.told.append)
         monkeypatch.setattr(replay_run, "run_in_fresh_process", self._run)
@@ -51,7 +52,7 @@ class Bench:
         calls = 100 * (1 + RELEASES.index(side.partition("+")[0]))
         parts = [Part(name="forward a.py:f", value=calls)]
         signals = [a_signal("python_calls", calls, "count-volume", parts=parts)]
-        error = "ValueError: boom" if side == "1.9.4" else None
+        error = "ValueError: boom" if side == "1.9.4" else "KeyboardInterrupt: SIGTERM" if self.interrupted else None
         environment = an_environment(rfdetr=self.installed or side.partition("+")[0])
         changes = {
             "session": order.session,
@@ -134,6 +135,34 @@ def test_what_is_on_record_needs_neither_run_nor_interpreter(bench: Bench) -> No
     [found] = outcomes(bench.session, [floor])
     assert found.outcome == "on record"
     assert bench.runs == []
+
+
+def test_what_a_session_has_not_measured_is_named(bench: Bench) -> None:
+    timed = replace(CALLS, name="timed", pairs=2)
+    assert missing(bench.session, CALLS) == "0 of 1 runs of 1.10.1, 0 of 1 runs of 1.11.0"
+
+    replay_all(bench.session, [CALLS])
+    assert missing(replace(bench.session, pythons={}), CALLS) == ""
+    assert missing(bench.session, timed) == "1 of 2 runs of 1.10.1, 1 of 2 runs of 1.11.0"
+
+
+def test_a_run_that_was_interrupted_is_missing_and_run_again(bench: Bench) -> None:
+    bench.interrupted = True
+    replay_all(bench.session, [CALLS])
+    assert missing(bench.session, CALLS) == "0 of 1 runs of 1.10.1, 0 of 1 runs of 1.11.0"
+
+    bench.interrupted = False
+    [found] = replay_all(bench.session, [CALLS])
+    assert (found.outcome, len(bench.runs)) == ("caught", 4)
+
+
+def test_what_is_on_record_is_found_from_any_folder(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    [found] = outcomes(bench.session, chosen("cpu", ["torch-2.2"]))
+
+    assert found.outcome == "on record"
 
 
 def test_runs_of_another_release_than_they_should_be_of_catch_nothing(bench: Bench) -> None:

@@ -58,7 +58,7 @@ def test_every_run_block_is_one_line_that_calls_a_session(place: str, step: dict
     assert "${{" not in line, "an expression in a line is text that a shell runs"
     session = found["session"].strip('"').replace("$TORCH", "2.11")
     by_minor = {f"{kind}-{minor}" for kind in ("perf", "ab", "calibrate", "sweep", "epoch") for minor in MATRIX}
-    assert session in by_minor | {"lint", "tests", "journeys", "ci"}
+    assert session in by_minor | {"lint", "tests", "journeys", "replay", "ci"}
     if session == "ci":
         assert found["rest"] in STEPS
 
