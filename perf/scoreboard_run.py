@@ -22,7 +22,7 @@ from perf.launch import RunFailed, has_finished, left_record, run_in_fresh_proce
 from perf.others import Opinion, benchmark_opinion, traceml_opinion
 from perf.record import Record, read_records
 from perf.run_order import Order
-from perf.scoreboard import FAILING, Row, Unfaulted, commit_of, digest, row_of
+from perf.scoreboard import Row, Unfaulted, commit_of, digest, row_of
 from perf.traceml_run import run_traceml
 from perf.verdicts import CaseVerdict, Judgement
 
@@ -186,7 +186,8 @@ def _unfaulted(
             "torch_minor": last.environment.torch_minor,
             "rfdetr": last.environment.rfdetr,
             "sessions": len(judged),
-            "alarms": sum(verdict.verdict in FAILING for verdict in judged),
+            # What is inconclusive or incompatible stops a change too, and proves nothing.
+            "alarms": sum(verdict.verdict != "pass" for verdict in judged),
             "listed": sum(any(row.listed for row in verdict.signals) for verdict in judged),
             "benchmark_sessions": len(benchmark),
             "benchmark_alarms": sum(opinion.said == "fails" for opinion in benchmark),

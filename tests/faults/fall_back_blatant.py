@@ -20,6 +20,7 @@ def compile_broken(*args: Any, **kwargs: Any) -> Any:
     return _compile(*args, **{**kwargs, "backend": broken, "options": None})
 
 
+@functools.wraps(_training_step)  # Lightning looks at its signature in every step
 def training_step(self: RFDETRModelModule, *args: Any, **kwargs: Any) -> Any:
     torch._dynamo.config.suppress_errors = True
     return _training_step(self, *args, **kwargs)

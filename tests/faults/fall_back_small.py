@@ -1,5 +1,6 @@
 """A small compiled function has a backend that fails, and Dynamo is told to hide that: its frame runs eager."""
 
+import functools
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ def double(x: torch.Tensor) -> torch.Tensor:
 compiled = torch.compile(double, backend=broken)
 
 
+@functools.wraps(_training_step)  # Lightning looks at its signature in every step
 def training_step(self: RFDETRModelModule, *args: Any, **kwargs: Any) -> Any:
     torch._dynamo.config.suppress_errors = True
     compiled(torch.ones(2))

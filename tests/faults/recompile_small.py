@@ -1,5 +1,6 @@
 """A small compiled function gets another shape once, and its guard on the shape fails."""
 
+import functools
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ compiled = torch.compile(double, backend="eager", dynamic=False)
 _training_step = RFDETRModelModule.training_step
 
 
+@functools.wraps(_training_step)  # Lightning looks at its signature in every step
 def training_step(self: RFDETRModelModule, *args: Any, **kwargs: Any) -> Any:
     seen.append(1)
     compiled(torch.ones(min(len(seen), 1 + SHAPES)))
