@@ -183,6 +183,6 @@ def check(store: Path, out: Path, whole: bool = True) -> tuple[int, str]:
     rows = read_store(store)
     found = [*problems(rows), *(gaps(rows) if whole else [])]
     if not out.exists() or out.read_text(encoding="utf-8") != document(rows):
-        found.append(f"{out}: not what {store} gives; make it anew: rfdetr-perf scoreboard --select NAME")
+        found.append(f"{out}: not what {store} gives; make it anew: rfdetr-perf scoreboard --document")
     faults = sum(isinstance(row, Row) for row in rows)
     return (1, "".join(f"{line}\n" for line in found)) if found else (0, f"{faults} faults caught as they have to be\n")
