@@ -23,6 +23,7 @@ from perf.others import Opinion, benchmark_opinion, traceml_opinion
 from perf.record import Record, read_records
 from perf.run_order import Order
 from perf.scoreboard import Row, Unfaulted, commit_of, digest, row_of
+from perf.traceml import SUMMARY
 from perf.traceml_run import run_traceml
 from perf.verdicts import CaseVerdict, Judgement
 
@@ -146,8 +147,8 @@ def _ask_traceml(bench: Bench, fault: Fault) -> Opinion | None:
     sides = {UNFAULTED: None, _name(fault): fault.patch.absolute()}
     summaries = []
     for name, patch in sides.items():
-        folder = bench.folder / "traceml" / name
-        summary = folder / "final_summary.json"
+        folder = bench.folder / "traceml" / name / case.id
+        summary = folder / SUMMARY
         if not summary.is_file():
             run_traceml(case, folder, None, fault.command, bench.timeout, bench.tell, bench.traceml, patch)
         summaries.append(summary.absolute())

@@ -120,10 +120,10 @@ def test_a_training_is_held_against_the_stored_seeds_with_one_of_its_own(machine
 def test_traceml_is_asked_of_the_same_fault_in_a_fit(
     machine: Machine, bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    asked: list[tuple[str, Path | None]] = []
+    asked: list[tuple[str, str, Path | None]] = []
 
     def measured(case: Case, folder: Path, *rest: Any) -> Path:
-        asked.append((case.id, rest[-1] and rest[-1].name))
+        asked.append((folder.name, case.id, rest[-1] and rest[-1].name))
         folder.mkdir(parents=True)
         (folder / "final_summary.json").write_text("{}")
         return folder
@@ -134,7 +134,9 @@ def test_traceml_is_asked_of_the_same_fault_in_a_fit(
     row = measure_fault(bench, OPS)
     captured = measure_fault(bench, fault("graph_break_small.nano-cpu-b2-compile-eager"))
 
-    assert asked == [("nano-cpu-b2-fit", None), ("nano-cpu-b2-fit", "aten_op_blatant.py")]
+    # Each case in a folder of its own: two of one fault, or of two lanes, are not held against each other.
+    twin = "nano-cpu-b2-fit"
+    assert asked == [(twin, twin, None), (twin, twin, "aten_op_blatant.py")]
     assert row.traceml is not None
     assert row.traceml.percent == 7
     assert captured.traceml is None
