@@ -129,8 +129,8 @@ def line_of(fault: Fault, root: Path = Path()) -> str:
     return f"{fault.patch}:{numbers[0]}"
 
 
-def selected(patterns: list[str], lane: Lane | None = None) -> list[Fault]:
-    """Return the faults whose id holds one of ``patterns``, all without one; of one lane where it is given.
+def selected(patterns: list[str]) -> list[Fault]:
+    """Return the faults whose id holds one of ``patterns``, all without one.
 
     Raises:
         ValueError: a pattern is in no id; lists the kinds.
@@ -140,5 +140,4 @@ def selected(patterns: list[str], lane: Lane | None = None) -> list[Fault]:
             kinds = ", ".join(dict.fromkeys(fault.kind for fault in FAULTS))
             msg = f"--select {pattern}: no such fault; kinds are {kinds}, sizes small and blatant (graph_break_small)"
             raise ValueError(msg)
-    found = [fault for fault in FAULTS if not patterns or any(pattern in fault.id for pattern in patterns)]
-    return [fault for fault in found if lane in (None, fault.lane)]
+    return [fault for fault in FAULTS if not patterns or any(pattern in fault.id for pattern in patterns)]
