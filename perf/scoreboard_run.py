@@ -1,6 +1,6 @@
 """Measuring the scoreboard: each fault and its unfaulted twin in fresh processes, judged by the suite's own judging.
 
-What was measured already with the same patch is not measured again, so that an interrupted session goes on.
+What was measured already with the same patch and software is not measured again: an interrupted session goes on.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from perf.ab import answer, measure
 from perf.baselines import FOLDER as BASELINES
 from perf.case import Case, find_case
 from perf.compare import BASE, HEAD, compare, usable_pairs
+from perf.environment import changed_since
 from perf.experiment import Experiment, Manifest, side_of
 from perf.faults import Fault
 from perf.judge import GATED, Options, judge
@@ -44,7 +45,7 @@ class Bench(NamedTuple):
     traceml: Path | None = None
 
     def record(self, name: str, case: Case, run: int, patch: Path | None = None) -> Record:
-        """Return the record of one run of the session ``name``, measured now unless it was.
+        """Return the record of one run of the session ``name``, measured now unless it was, with the same software.
 
         A run that fails leaves a record too: that is what some faults do.
 
@@ -54,7 +55,7 @@ class Bench(NamedTuple):
         folder = self.folder / name
         order = Order(case=case, session=f"{self.folder.name}/{name}", run=run, folder=folder, patch=patch)
         left = left_record(order) if has_finished(order) else None
-        if left is not None:
+        if left is not None and not changed_since([left.environment]):
             return left
         try:
             return run_in_fresh_process(order, self.tell, self.timeout)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from factories import a_record, a_signal, an_environment
 
-from perf import scoreboard_run
+from perf import environment, scoreboard_run
 from perf.case import Case, find_case
 from perf.faults import FAULTS, Fault, line_of
 from perf.launch import RunFailed
@@ -60,6 +60,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     found = Machine()
     monkeypatch.setattr(scoreboard_run, "run_in_fresh_process", found.run)
     monkeypatch.setattr("perf.ab.run_in_fresh_process", found.run)
+    monkeypatch.setattr(environment, "software", lambda: {"rfdetr": "1.11.2"})
     return found
 
 
@@ -89,6 +90,16 @@ def test_what_was_measured_is_not_measured_again(machine: Machine, bench: Bench)
         "aten_op_blatant",
         "aten_op_small",
     ]
+
+
+def test_what_another_rfdetr_left_is_measured_again(
+    machine: Machine, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure_fault(bench, OPS)
+    monkeypatch.setattr(environment, "software", lambda: {"rfdetr": "1.12.0"})
+    measure_fault(bench, OPS)
+
+    assert len(machine.orders) == 4
 
 
 def test_a_fault_that_ends_the_run_is_a_verdict_too(machine: Machine, bench: Bench) -> None:
