@@ -57,6 +57,13 @@ class Fault:
         return self.case.lane
 
     @property
+    def needs(self) -> str:
+        """What it takes a machine to measure it, in words; empty for any."""
+        if self.lane == "gpu":
+            return "a GPU"
+        return "cores of its own" if self.judging == "interleaved" else ""
+
+    @property
     def patch(self) -> Path:
         """The patch file, from the project's root."""
         return FOLDER / f"{self.kind}_{self.size}.py"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -62,7 +63,7 @@ def document(rows: Sequence[Row | Unfaulted]) -> str:
 def _line(fault: Fault, row: Row | None) -> list[str]:
     name = f"{fault.kind.replace('_', ' ')}, {fault.size}"
     if row is None:
-        here = "not run here: needs a GPU" if fault.lane == "gpu" else "not run yet"
+        here = f"not run yet: needs {fault.needs}" if fault.needs else "not run yet"
         return [name, code(fault.case_id), here, code(fault.command), f"{fault.runs}", "", "", "", ""]
     told = line_told(row, fault)
     return [
@@ -184,5 +185,10 @@ def check(store: Path, out: Path, whole: bool = True) -> tuple[int, str]:
     found = [*problems(rows), *(gaps(rows) if whole else [])]
     if not out.exists() or out.read_text(encoding="utf-8") != document(rows):
         found.append(f"{out}: not what {store} gives; make it anew: rfdetr-perf scoreboard --document")
-    faults = sum(isinstance(row, Row) for row in rows)
-    return (1, "".join(f"{line}\n" for line in found)) if found else (0, f"{faults} faults caught as they have to be\n")
+    if found:
+        return 1, "".join(f"{line}\n" for line in found)
+    there = {row.fault_id for row in rows if isinstance(row, Row)}
+    told = f"{len(there)} faults caught as they have to be"
+    for needs, count in Counter(fault.needs for fault in FAULTS if fault.needs and fault.id not in there).items():
+        told += f"; {count} not measured, which needs {needs}"
+    return 0, f"{told}\n"

@@ -168,8 +168,8 @@ def test_a_fault_that_reads_as_better_or_takes_its_signal_away_is_not_caught() -
 
 def a_whole_store() -> list[Row | Unfaulted]:
     like = measured(BLATANT, 1400)
-    of_cpu = [fault for fault in FAULTS if fault.lane == "cpu"]
-    rows = [like.model_copy(update={"kind": f.kind, "size": f.size, "case_id": f.case_id}) for f in of_cpu]
+    anywhere = [fault for fault in FAULTS if not fault.needs]
+    rows = [like.model_copy(update={"kind": f.kind, "size": f.size, "case_id": f.case_id}) for f in anywhere]
     return [*rows, an_unfaulted(), an_unfaulted(against="first run")]
 
 
@@ -184,12 +184,16 @@ def test_a_fault_or_a_session_that_is_not_in_the_store_is_a_gap() -> None:
     ]
 
 
-def test_a_lane_of_gpus_is_whole_or_not_there_at_all() -> None:
-    one = measured(BLATANT, 1400).model_copy(update={"kind": "kernel", "case_id": "nano-b4"})
+@pytest.mark.parametrize(
+    ("kind", "case_id", "needs"),
+    [("kernel", "nano-b4", "a GPU"), ("host_time", "nano-cpu-b2", "cores of its own")],
+)
+def test_what_needs_a_machine_of_a_kind_is_whole_or_not_there_at_all(kind: str, case_id: str, needs: str) -> None:
+    one = measured(BLATANT, 1400).model_copy(update={"kind": kind, "case_id": case_id})
 
     told = gaps([*a_whole_store(), one])
     assert {line.partition(":")[0] for line in told} == {
-        fault.id for fault in FAULTS if fault.lane == "gpu" and fault.id != one.fault_id
+        fault.id for fault in FAULTS if fault.needs == needs and fault.id != one.fault_id
     }
 
 
