@@ -18,13 +18,11 @@ from perf.faults import EAGER, FAULTS, FOLDER, Fault, Size, line_of
 from perf.matrix import DEFAULT_RFDETR
 from perf.others import Opinion, Said
 from perf.record import Finite, Record, explain, parse_json
-from perf.verdicts import CaseVerdict, SignalVerdict, Verdict
+from perf.verdicts import FAILING, CaseVerdict, SignalVerdict, Verdict
 
 STORE = Path("docs/scoreboard.jsonl")
 DOCUMENT = Path("docs/scoreboard.md")
-# Verdicts that stop a change; that a count fell is one.
-FAILING: frozenset[Verdict] = frozenset({"failed", "not-compiled", "regressed", "improved"})
-# Those by which a fault is caught: a fault that reads as better, or that takes the signal itself away, is not.
+# Verdicts by which a fault is caught: a fault that reads as better, or that takes the signal itself away, is not.
 CATCHING: frozenset[Verdict] = frozenset({"not-compiled", "regressed"})
 SESSIONS = 20
 
@@ -143,15 +141,9 @@ def row_of(
         seen=[seen(row) for row in case.signals if row.verdict in FAILING or row.listed],
         benchmark=told(benchmark),
         traceml=told(traceml),
-        suite_commit=commit_of(head),
+        suite_commit=found.suite_state,
         measured=head.started.date(),
     )
-
-
-def commit_of(record: Record) -> str | None:
-    """Return the suite's commit, and whether it had changes."""
-    found = record.environment
-    return f"{found.suite_commit[:9]}{' with changes' if found.suite_dirty else ''}" if found.suite_commit else None
 
 
 def seen(row: SignalVerdict) -> Seen:

@@ -23,7 +23,7 @@ from perf.launch import RunFailed, has_finished, left_record, run_in_fresh_proce
 from perf.others import Opinion, benchmark_opinion, traceml_opinion
 from perf.record import Record, read_records
 from perf.run_order import Order
-from perf.scoreboard import Row, Unfaulted, commit_of, digest, row_of
+from perf.scoreboard import Row, Unfaulted, digest, row_of
 from perf.traceml import SUMMARY
 from perf.traceml_run import run_traceml
 from perf.verdicts import CaseVerdict, Judgement
@@ -193,7 +193,7 @@ def _unfaulted(
             "listed": sum(any(row.listed for row in verdict.signals) for verdict in judged),
             "benchmark_sessions": len(benchmark),
             "benchmark_alarms": sum(opinion.said == "fails" for opinion in benchmark),
-            "suite_commit": commit_of(last),
+            "suite_commit": last.environment.suite_state,
             "measured": last.started.date(),
         }
     )

@@ -12,6 +12,7 @@ from typing import Any
 
 import pynvml
 import pytest
+from factories import an_environment
 
 from perf.environment import (
     Environment,
@@ -347,3 +348,10 @@ def test_without_a_driver_there_is_no_state(monkeypatch: pytest.MonkeyPatch) -> 
     pytest.importorskip("rfdetr")
     with pytest.raises(RuntimeError, match="no GPU that this process may use"):
         collect("gpu")
+
+
+def test_the_suite_s_state_is_its_commit_and_whether_that_is_all() -> None:
+    long = "0123456789abcdef"
+    assert an_environment(suite_commit=long).suite_state == "012345678"
+    assert an_environment(suite_commit=long, suite_dirty=True).suite_state == "012345678 with changes"
+    assert an_environment(suite_commit=None).suite_state is None
