@@ -1,6 +1,5 @@
 """Keeps 4 MB of each training step for ever."""
 
-import functools
 from typing import Any
 
 import torch
@@ -11,10 +10,10 @@ kept: list[torch.Tensor] = []
 _training_step = RFDETRModelModule.training_step
 
 
-@functools.wraps(_training_step)  # Lightning looks at its signature in every step
-def training_step(self: RFDETRModelModule, *args: Any, **kwargs: Any) -> Any:
+# Lightning reads the signature in every step, so it stays as it was.
+def training_step(self: RFDETRModelModule, batch: Any, batch_idx: int) -> Any:
     kept.append(torch.zeros(FLOATS, device=self.device))
-    return _training_step(self, *args, **kwargs)
+    return _training_step(self, batch, batch_idx)
 
 
 RFDETRModelModule.training_step = training_step
