@@ -22,6 +22,9 @@ Expected = Literal["fails", "listed", "unseen"]
 EAGER, CAPTURED = "nano-cpu-b2", "nano-cpu-b2-compile-eager"
 FIT, INPUT, TRAINING = "nano-cpu-b2-fit", "nano-cpu-b2-input", "nano-cpu-b4-w0-convergence"
 GPU, GPU_GRAPHS = "nano-b4", "nano-b4-compile-graphs"
+# A training has a seed that is in no baseline, since the floor is that of the next one. Where it breaks, its run tells.
+FRESH_SEED = 100
+BROKEN = f"run {FRESH_SEED}"
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ FAULTS: tuple[Fault, ...] = (
     *_both("decode", INPUT, ("input_c_calls", "input_python_calls"), "image, _ = _decode"),
     Fault("mirrored_boxes", "blatant", TRAINING, ("map",), "", "seeds"),
     Fault("learning_rate", "blatant", TRAINING, ("map", "final_loss"), "", "seeds"),
-    Fault("loss_term", "blatant", TRAINING, ("map", "map_to_ap50", "final_loss"), "", "seeds"),
+    Fault("loss_term", "blatant", TRAINING, ("map", "map_to_ap50", "final_loss", BROKEN), "", "seeds"),
     Fault("ema", "blatant", TRAINING, ("map",), "", "seeds"),
     *_both("host_sync", GPU, ("host_syncs",), ".item()"),
     *_both("kernel", GPU, ("kernels",), "torch.neg", "listed"),

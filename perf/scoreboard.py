@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from perf.faults import EAGER, FAULTS, FOLDER, Fault, Size, line_of
+from perf.faults import BROKEN, EAGER, FAULTS, FOLDER, Fault, Size, line_of
 from perf.matrix import DEFAULT_RFDETR
 from perf.others import Opinion, Said
 from perf.record import Finite, Record, explain, parse_json
@@ -167,10 +167,10 @@ def _change(row: SignalVerdict) -> str:
 
 def result(row: Row, fault: Fault) -> Literal["caught", "listed", "missed"]:
     """Return what came of a fault, by the signals that have to tell of it."""
-    found = [one.verdict for one in row.seen if one.signal in fault.signals]
-    if any(verdict in CATCHING for verdict in found):
+    found = [one for one in row.seen if one.signal in fault.signals]
+    if any(one.verdict in CATCHING or (one.signal, one.verdict) == (BROKEN, "failed") for one in found):
         return "caught"
-    return "listed" if "listed" in found else "missed"
+    return "listed" if any(one.verdict == "listed" for one in found) else "missed"
 
 
 def is_caught(row: Row, fault: Fault) -> bool:

@@ -17,7 +17,7 @@ from perf.case import Case, find_case
 from perf.compare import BASE, HEAD, compare, usable_pairs
 from perf.environment import changed_since
 from perf.experiment import Experiment, Manifest, side_of
-from perf.faults import Fault
+from perf.faults import FRESH_SEED, Fault
 from perf.judge import GATED, Options, judge
 from perf.launch import RunFailed, has_finished, left_record, run_in_fresh_process
 from perf.others import Opinion, benchmark_opinion, traceml_opinion
@@ -29,8 +29,6 @@ from perf.traceml_run import run_traceml
 from perf.verdicts import CaseVerdict, Judgement
 
 UNFAULTED = "unfaulted"
-# A seed that is in no baseline, since the floor is that of the next one.
-FRESH_SEED = 100
 
 
 class Bench(NamedTuple):

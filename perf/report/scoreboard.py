@@ -40,7 +40,8 @@ unfaulted twin run in fresh processes, and the suite's own judging holds them ag
 side, *interleaved* runs as `ab` has them, or a training (*seeds*) against the floor that the baseline's seeds set.
 
 - *caught*: a signal that has to tell of it is `regressed` or `not-compiled`, so that the session does not pass; other
-  verdicts do not count. *listed*: it passes, and the report shows the change, since a volume count may drift by 1 %.
+  verdicts do not count, but for a training that breaks. *listed*: it passes, and the report shows the change, since a
+  volume count may drift by 1 %.
 - *line*: whether the report names the faulty line of the patch; `-` where there is none to name.
 - pytest-benchmark: what `--benchmark-compare-fail=mean:5%` makes of one run's samples, by pytest-benchmark's own code,
   against those of the unfaulted run that was measured closest in time; of unfaulted runs, against the run before.

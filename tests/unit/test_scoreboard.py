@@ -166,6 +166,15 @@ def test_a_fault_that_reads_as_better_or_takes_its_signal_away_is_not_caught() -
         assert not is_caught(gone.model_copy(update={"seen": [told]}), BLATANT)
 
 
+def test_a_training_that_breaks_is_caught_where_that_is_what_has_to_come_of_it() -> None:
+    broken = Seen(signal="run 100", verdict="failed", change="did not finish: ValueError: non-finite value")
+    row = measured(BLATANT, 1400).model_copy(update={"seen": [broken]})
+    training = next(fault for fault in FAULTS if fault.id == "loss_term_blatant.nano-cpu-b4-w0-convergence")
+
+    assert is_caught(row, training)
+    assert not is_caught(row, BLATANT)
+
+
 def a_whole_store() -> list[Row | Unfaulted]:
     like = measured(BLATANT, 1400)
     anywhere = [fault for fault in FAULTS if not fault.needs]
