@@ -224,14 +224,9 @@ def _row(runs: Sequence[Record]) -> Row:
         first=_first(compared),
         step_seconds=_median(filter(None, (_seconds(record, "step_time") for record in compared))),
         figures={name: value for name in FIGURES if (value := _figure(compared, name)) is not None},
-        suite_commit=_commit(found),
+        suite_commit=found.suite_state,
         measured=_last_start(runs),
     )
-
-
-def _commit(environment: Environment) -> str | None:
-    commit = environment.suite_commit
-    return f"{commit[:9]}{' with changes' if environment.suite_dirty else ''}" if commit else None
 
 
 def outcome(record: Record) -> tuple[Outcome, str]:

@@ -64,6 +64,12 @@ class Environment(BaseModel):
     # What a training learned from and how: data set and recipe. Others cannot be compared with it.
     workload: str | None = None
 
+    @property
+    def suite_state(self) -> str | None:
+        """The suite's commit, shortened, and whether it had changes; None where no commit is known."""
+        commit = self.suite_commit
+        return f"{commit[:9]}{' with changes' if self.suite_dirty else ''}" if commit else None
+
 
 def collect(lane: Lane) -> Environment:
     """Return the fingerprint of this process's environment for a run on ``lane``.

@@ -235,7 +235,7 @@ class _Bench(NamedTuple):
             absent = [str(record.run) for record in self.records if record.signal(now.name) is None]
             return Outcome("failed", f"absent from {len(absent)} of {len(self.records)} runs: run {', '.join(absent)}")
         environment = self.records[0].environment
-        if self.baseline and base is None and now.name in YOUNG:
+        if base is None and now.name in YOUNG and self._predates_young():
             return Outcome(None, "not gated: the baseline is older than this signal, and its next refresh takes it in")
         if self.baseline is None or base is None:
             what = "signal" if self.baseline else "case"
@@ -249,6 +249,10 @@ class _Bench(NamedTuple):
             return outcome
         outcome = outcome if self.options.trust_wall else _across_sessions(outcome)
         return outcome._replace(message=outcome.message + _wall_note(self.baseline, base, environment))
+
+    def _predates_young(self) -> bool:
+        """Return whether the baseline has none of the young signals: one that has some lacks others for a reason."""
+        return self.baseline is not None and not any(signal.name in YOUNG for signal in self.baseline.signals)
 
     def _gate(self, kind: Kind, name: str) -> Gate:
         """Return the gate of a signal, told its share of the session's error rate."""

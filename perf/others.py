@@ -73,8 +73,9 @@ def traceml_opinion(python: Path, base: Path, head: Path, out: Path) -> Opinion:
         str(out),
         *limit,
     ]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=out.parent)
     written = out.with_name(f"{out.name}.json")
+    written.unlink(missing_ok=True)  # an answer of before is none to this
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=out.parent)
     if not written.is_file():
         msg = f"TraceML's compare left no {written}: {(done.stderr or done.stdout).strip()[-300:]}"
         raise ValueError(msg)

@@ -8,21 +8,22 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from perf.faults import FAULTS, FOLDER, Fault, Size, line_of
+from perf.faults import BROKEN, EAGER, FAULTS, FOLDER, Fault, Size, line_of
+from perf.matrix import DEFAULT_RFDETR
 from perf.others import Opinion, Said
 from perf.record import Finite, Record, explain, parse_json
-from perf.verdicts import CaseVerdict, SignalVerdict, Verdict
+from perf.verdicts import FAILING, CaseVerdict, SignalVerdict, Verdict
 
 STORE = Path("docs/scoreboard.jsonl")
 DOCUMENT = Path("docs/scoreboard.md")
-# Verdicts that stop a change; that a count fell is one.
-FAILING: frozenset[Verdict] = frozenset({"failed", "not-compiled", "regressed", "improved"})
+# Verdicts by which a fault is caught: a fault that reads as better, or that takes the signal itself away, is not.
+CATCHING: frozenset[Verdict] = frozenset({"not-compiled", "regressed"})
 SESSIONS = 20
 
 
@@ -77,19 +78,18 @@ class Row(_Model):
 
 
 class Unfaulted(_Model):
-    """Sessions of rfdetr as it is: how many there were, and how many of them a verdict or another tool failed.
+    """Sessions of rfdetr as it is, a run each: how many there were, and how many of them did not pass.
 
-    ``against``: what they were held against. A session is one run but for interleaved ones, which say their ``pairs``.
+    ``against``: what they were held against.
     """
 
     what: Literal["unfaulted"] = "unfaulted"
     case_id: str
-    against: Literal["baseline", "first run", "interleaved", "seeds"]
+    against: Literal["baseline", "first run"]
     device: str
     torch_minor: str
     rfdetr: str
     sessions: int = Field(ge=1)
-    pairs: int = 1
     alarms: int
     listed: int
     benchmark_sessions: int
@@ -141,15 +141,9 @@ def row_of(
         seen=[seen(row) for row in case.signals if row.verdict in FAILING or row.listed],
         benchmark=told(benchmark),
         traceml=told(traceml),
-        suite_commit=commit_of(head),
+        suite_commit=found.suite_state,
         measured=head.started.date(),
     )
-
-
-def commit_of(record: Record) -> str | None:
-    """Return the suite's commit, and whether it had changes."""
-    found = record.environment
-    return f"{found.suite_commit[:9]}{' with changes' if found.suite_dirty else ''}" if found.suite_commit else None
 
 
 def seen(row: SignalVerdict) -> Seen:
@@ -171,12 +165,18 @@ def _change(row: SignalVerdict) -> str:
     return f"{row.change:+.10g}{f' {row.unit}' if row.unit else ''}{share}"
 
 
+def result(row: Row, fault: Fault) -> Literal["caught", "listed", "missed"]:
+    """Return what came of a fault, by the signals that have to tell of it."""
+    found = [one for one in row.seen if one.signal in fault.signals]
+    if any(one.verdict in CATCHING or (one.signal, one.verdict) == (BROKEN, "failed") for one in found):
+        return "caught"
+    return "listed" if any(one.verdict == "listed" for one in found) else "missed"
+
+
 def is_caught(row: Row, fault: Fault) -> bool:
     """Return whether a signal that has to tell of the fault did, as surely as it has to."""
-    named = [one for one in row.seen if one.signal in fault.signals]
-    if fault.expected == "unseen":
-        return True
-    return any(one.verdict in FAILING or fault.expected == "listed" for one in named)
+    enough = {"fails": {"caught"}, "listed": {"caught", "listed"}, "unseen": {"caught", "listed", "missed"}}
+    return result(row, fault) in enough[fault.expected]
 
 
 def line_told(row: Row, fault: Fault, root: Path = Path()) -> bool | None:
@@ -201,6 +201,32 @@ def problems(rows: Iterable[Row | Unfaulted], root: Path = Path()) -> list[str]:
         fault = fault_of(row)
         found += _problems(row, fault, root) if fault else [f"{row.fault_id}: no such fault any more; drop its line"]
     return found
+
+
+def gaps(rows: Collection[Row | Unfaulted]) -> list[str]:
+    """Return what the store lacks, a line each: faults, those of this rfdetr, sessions without one.
+
+    Those that need a machine of a kind, a GPU or cores that nobody shares, may all be lacking; but not some of them.
+    """
+    faults = [row for row in rows if isinstance(row, Row)]
+    there = {row.fault_id for row in faults}
+    kinds = {"", *(fault.needs for fault in FAULTS if fault.id in there)}
+    found = [f"{f.id}: not measured; {f.command}" for f in FAULTS if f.needs in kinds and f.id not in there]
+    found += [
+        f"{row.fault_id}: measured with rfdetr {row.rfdetr}, and the suite is at {DEFAULT_RFDETR}"
+        for row in faults
+        if row.rfdetr != DEFAULT_RFDETR
+    ]
+    sessions = {row.against: row.sessions for row in rows if isinstance(row, Unfaulted) and row.case_id == EAGER}
+    found += [
+        f"{EAGER}: {sessions.get(against, 0)} unfaulted sessions against its {against}, of {SESSIONS}; {_UNFAULTED}"
+        for against in ("baseline", "first run")
+        if sessions.get(against, 0) < SESSIONS
+    ]
+    return found
+
+
+_UNFAULTED = f"nox -s scoreboard -- --unfaulted --sessions {SESSIONS}"
 
 
 def _problems(row: Row, fault: Fault, root: Path) -> list[str]:

@@ -1,6 +1,6 @@
 """Measuring the scoreboard: each fault and its unfaulted twin in fresh processes, judged by the suite's own judging.
 
-What was measured already with the same patch is not measured again, so that an interrupted session goes on.
+What was measured already with the same patch and software is not measured again: an interrupted session goes on.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from perf.ab import answer, measure
 from perf.baselines import FOLDER as BASELINES
 from perf.case import Case, find_case
 from perf.compare import BASE, HEAD, compare, usable_pairs
+from perf.environment import changed_since
 from perf.experiment import Experiment, Manifest, side_of
-from perf.faults import Fault
+from perf.faults import FRESH_SEED, Fault
 from perf.judge import GATED, Options, judge
 from perf.launch import RunFailed, has_finished, left_record, run_in_fresh_process
 from perf.others import Opinion, benchmark_opinion, traceml_opinion
 from perf.record import Record, read_records
 from perf.run_order import Order
-from perf.scoreboard import FAILING, Row, Unfaulted, commit_of, digest, row_of
+from perf.scoreboard import Row, Unfaulted, digest, row_of
+from perf.traceml import SUMMARY
 from perf.traceml_run import run_traceml
 from perf.verdicts import CaseVerdict, Judgement
 
 UNFAULTED = "unfaulted"
-# A seed that is in no baseline, since the floor is that of the next one.
-FRESH_SEED = 100
 
 
 class Bench(NamedTuple):
@@ -43,7 +43,7 @@ class Bench(NamedTuple):
     traceml: Path | None = None
 
     def record(self, name: str, case: Case, run: int, patch: Path | None = None) -> Record:
-        """Return the record of one run of the session ``name``, measured now unless it was.
+        """Return the record of one run of the session ``name``, measured now unless it was, with the same software.
 
         A run that fails leaves a record too: that is what some faults do.
 
@@ -53,7 +53,7 @@ class Bench(NamedTuple):
         folder = self.folder / name
         order = Order(case=case, session=f"{self.folder.name}/{name}", run=run, folder=folder, patch=patch)
         left = left_record(order) if has_finished(order) else None
-        if left is not None:
+        if left is not None and not changed_since([left.environment]):
             return left
         try:
             return run_in_fresh_process(order, self.tell, self.timeout)
@@ -146,8 +146,8 @@ def _ask_traceml(bench: Bench, fault: Fault) -> Opinion | None:
     sides = {UNFAULTED: None, _name(fault): fault.patch.absolute()}
     summaries = []
     for name, patch in sides.items():
-        folder = bench.folder / "traceml" / name
-        summary = folder / "final_summary.json"
+        folder = bench.folder / "traceml" / name / case.id
+        summary = folder / SUMMARY
         if not summary.is_file():
             run_traceml(case, folder, None, fault.command, bench.timeout, bench.tell, bench.traceml, patch)
         summaries.append(summary.absolute())
@@ -186,11 +186,12 @@ def _unfaulted(
             "torch_minor": last.environment.torch_minor,
             "rfdetr": last.environment.rfdetr,
             "sessions": len(judged),
-            "alarms": sum(verdict.verdict in FAILING for verdict in judged),
+            # What is inconclusive or incompatible stops a change too, and proves nothing.
+            "alarms": sum(verdict.verdict != "pass" for verdict in judged),
             "listed": sum(any(row.listed for row in verdict.signals) for verdict in judged),
             "benchmark_sessions": len(benchmark),
             "benchmark_alarms": sum(opinion.said == "fails" for opinion in benchmark),
-            "suite_commit": commit_of(last),
+            "suite_commit": last.environment.suite_state,
             "measured": last.started.date(),
         }
     )

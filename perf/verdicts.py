@@ -14,6 +14,8 @@ Verdict = Literal[
     "failed", "not-compiled", "regressed", "improved", "incompatible", "inconclusive", "no-baseline", "pass"
 ]
 SEVERITY: tuple[Verdict, ...] = get_args(Verdict)
+# Those that stop a change, and that somebody has to do something about; that a count fell is one.
+FAILING: tuple[Verdict, ...] = ("failed", "not-compiled", "regressed", "improved")
 
 EXIT_CODES: dict[Verdict, int] = {
     "pass": 0,

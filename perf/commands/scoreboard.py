@@ -24,7 +24,10 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store", type=Path, default=STORE, metavar="FILE", help="default: %(default)s")
     parser.add_argument("--out", type=Path, default=DOCUMENT, metavar="FILE", help="default: %(default)s")
     parser.add_argument("--list", action="store_true", help="list the faults, measure nothing")
-    parser.add_argument("--check", action="store_true", help="measure nothing; exit 1 unless all is caught and written")
+    parser.add_argument("--document", action="store_true", help="measure nothing; write the document anew")
+    parser.add_argument(
+        "--check", action="store_true", help="measure nothing; exit 1 unless all is there, caught and written"
+    )
 
 
 def _scoreboard(options: argparse.Namespace) -> int:
@@ -36,9 +39,10 @@ def _scoreboard(options: argparse.Namespace) -> int:
         say("".join(f"{fault.id}\n" for fault in FAULTS))
         return 0
     if not options.check:
-        _measure(options, lane)
+        if not options.document:
+            _measure(options, lane)
         say(regenerate(options.store, options.out))
-    code, said = check(options.store, options.out)
+    code, said = check(options.store, options.out, whole=options.check)
     say(said)
     return code
 

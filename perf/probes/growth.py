@@ -5,6 +5,7 @@ To the byte on a CPU, from the allocator's own events: the resident set of a pro
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import tempfile
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from perf.gates import GROWTH, HELD
+from perf.probes.work import collector_off
 from perf.record import Signal
 from perf.rfdetr_api import Stepper
 
@@ -23,7 +25,13 @@ def step_memory(stepper: Stepper, steps: int = 4) -> list[Signal]:
     """Return the bytes by which each step makes memory grow, and on a CPU the most that a step holds of its own.
 
     Growth is the least of ``steps`` in a row: a cache that fills up is no leak. A GPU's peak is ``peak_memory``.
+    After each step the garbage collector runs, and never amid one: what it still has to free is no leak either.
     """
+    with collector_off():
+        return _measured(stepper, steps)
+
+
+def _measured(stepper: Stepper, steps: int) -> list[Signal]:
     if stepper.device.type == "cuda":
         return [_growth(_allocated(stepper, steps))]
     changes = by_step(_allocations(stepper, steps))
@@ -40,12 +48,17 @@ def _held(changes: list[list[float]]) -> Signal:
     return Signal(name=HELD, kind="count-volume", unit="B", value=most)
 
 
+def _step(stepper: Stepper) -> None:
+    stepper.step(stepper.prepare())
+    gc.collect()
+
+
 def _allocated(stepper: Stepper, steps: int) -> list[float]:
     import torch
 
     found = []
     for _ in range(steps + 1):
-        stepper.step(stepper.prepare())
+        _step(stepper)
         stepper.synchronize()
         found.append(float(torch.cuda.memory_allocated()))
     return [after - before for before, after in itertools.pairwise(found)]
@@ -57,7 +70,7 @@ def _allocations(stepper: Stepper, steps: int) -> list[dict[str, Any]]:
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         for _ in range(steps + 1):
-            stepper.step(stepper.prepare())
+            _step(stepper)
             with record_function(_MARK):
                 pass
     with tempfile.TemporaryDirectory() as folder:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -86,19 +87,27 @@ def calls_of(work: Callable[[], object], phase: CurrentPhase) -> tuple[Tally, Ta
         elif event == "c_call":
             native.add(f"{phase.name} {_c_name(arg)}")
 
-    before, collecting = sys.getprofile(), gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
+    before = sys.getprofile()
+    with collector_off():
         sys.setprofile(watch)
         try:
             work()
         finally:
             sys.setprofile(before)
+    return python, native
+
+
+@contextlib.contextmanager
+def collector_off() -> Iterator[None]:
+    """Collect garbage now, and none meanwhile: when the collector runs is no property of a step."""
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
     finally:
         if collecting:
             gc.enable()
-    return python, native
 
 
 def _count_python(tally: Tally, phase: str, frame: FrameType) -> None:

@@ -16,7 +16,7 @@ from perf.report import humanize
 from perf.report.markdown import code, text
 from perf.report.section import Placed, Section, case_words, place_words, rank, rows_of
 from perf.report.terminal import remarks, settings
-from perf.verdicts import PREDICATES, SEVERITY, WHOLE_CASE, SignalVerdict, Verdict, reason, worst
+from perf.verdicts import FAILING, PREDICATES, SEVERITY, WHOLE_CASE, SignalVerdict, Verdict, reason, worst
 
 # By which the suite knows its own comment again.
 MARKER = "<!-- rfdetr-perf -->"
@@ -24,8 +24,7 @@ MARKER = "<!-- rfdetr-perf -->"
 LIMIT = 65_000
 # Of one name, message or command; a record may hold longer ones.
 MOST_TEXT = 400
-# Verdicts that somebody has to do something about, and those by which nothing is known.
-FAILING: tuple[Verdict, ...] = ("failed", "not-compiled", "regressed", "improved")
+# Verdicts by which nothing is known.
 UNKNOWN: tuple[Verdict, ...] = ("incompatible", "inconclusive", "no-baseline")
 PARTS = 5
 PLACES = 4

@@ -12,12 +12,12 @@ from perf.pool import by_case
 from perf.record import Record, Signal
 from perf.report import humanize
 from perf.report.charts import Show, bars, course, dots, events
-from perf.report.comment import FAILING, UNKNOWN, Origin, headline
+from perf.report.comment import UNKNOWN, Origin, headline
 from perf.report.html import Html, details, join, page, table, tag
 from perf.report.section import Placed, Section, rank, rows_of
 from perf.report.terminal import remarks, settings
 from perf.report.timeline import Event
-from perf.verdicts import SignalVerdict
+from perf.verdicts import FAILING, SignalVerdict
 
 HEADINGS = ("verdict", "case", "signal", "old", "new", "change", "interval", "where")
 # Of the signals of a case, so that a page with hundreds of cases stays one that a browser opens.

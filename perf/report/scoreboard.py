@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,11 +14,13 @@ from perf.scoreboard import (
     Seen,
     Told,
     Unfaulted,
+    gaps,
     is_caught,
     line_told,
     merged,
     problems,
     read_store,
+    result,
     store_text,
 )
 
@@ -30,14 +33,15 @@ Faults that were put into an unmodified rfdetr on purpose, and what told of them
     nox -s scoreboard                                    # all faults of this machine's lane; goes on where it stopped
     nox -s scoreboard -- --select graph_break_small      # one; --list names them all
     nox -s scoreboard -- --unfaulted --sessions 20       # rfdetr as it is: false alarms
-    rfdetr-perf scoreboard --check                       # exit 1 where a fault is not caught any more
+    rfdetr-perf scoreboard --check                       # exit 1 where one is not caught any more, or not measured
 
 A fault is a file of `tests/faults`, at two sizes: *small* as a careless change would have it, and *blatant*. It and its
 unfaulted twin run in fresh processes, and the suite's own judging holds them against each other: *counts* by one run a
 side, *interleaved* runs as `ab` has them, or a training (*seeds*) against the floor that the baseline's seeds set.
 
-- *caught*: a signal that has to tell of it failed (`regressed`, `improved`, `failed` or `not-compiled`), so that the
-  session does not pass. *listed*: it passes, and the report shows the change, since a volume count may drift by 1 %.
+- *caught*: a signal that has to tell of it is `regressed` or `not-compiled`, so that the session does not pass; other
+  verdicts do not count, but for a training that breaks. *listed*: it passes, and the report shows the change, since a
+  volume count may drift by 1 %.
 - *line*: whether the report names the faulty line of the patch; `-` where there is none to name.
 - pytest-benchmark: what `--benchmark-compare-fail=mean:5%` makes of one run's samples, by pytest-benchmark's own code,
   against those of the unfaulted run that was measured closest in time; of unfaulted runs, against the run before.
@@ -60,13 +64,13 @@ def document(rows: Sequence[Row | Unfaulted]) -> str:
 def _line(fault: Fault, row: Row | None) -> list[str]:
     name = f"{fault.kind.replace('_', ' ')}, {fault.size}"
     if row is None:
-        here = "not run here: needs a GPU" if fault.lane == "gpu" else "not run yet"
+        here = f"not run yet: needs {fault.needs}" if fault.needs else "not run yet"
         return [name, code(fault.case_id), here, code(fault.command), f"{fault.runs}", "", "", "", ""]
     told = line_told(row, fault)
     return [
         name,
         code(fault.case_id),
-        result(row, fault),
+        _result(row, fault),
         "; ".join(_seen(one) for one in _telling(row, fault)) or "nothing",
         f"{row.pairs}, {fault.judging}",
         "-" if told is None else "told" if told else "not told",
@@ -76,14 +80,12 @@ def _line(fault: Fault, row: Row | None) -> list[str]:
     ]
 
 
-def result(row: Row, fault: Fault) -> str:
+def _result(row: Row, fault: Fault) -> str:
     """Return what came of a fault, in a word or two."""
-    named = [one for one in row.seen if one.signal in fault.signals]
-    if any(one.verdict != "listed" for one in named):
-        return "caught"
-    if named:
-        return "listed"
-    return "not seen on this lane" if is_caught(row, fault) else "**missed**"
+    found = result(row, fault)
+    if found == "missed":
+        return "not seen on this lane" if is_caught(row, fault) else "**missed**"
+    return found
 
 
 def _telling(row: Row, fault: Fault) -> list[Seen]:
@@ -128,7 +130,7 @@ def _unfaulted(rows: Sequence[Unfaulted]) -> str:
         [
             code(row.case_id),
             row.against,
-            f"{row.sessions}" + (f" of {row.pairs} pairs" if row.pairs > 1 else ""),
+            str(row.sessions),
             str(row.alarms),
             str(row.listed),
             f"{row.benchmark_alarms} of {row.benchmark_sessions}" if row.benchmark_sessions else "-",
@@ -175,11 +177,19 @@ def regenerate(store: Path, out: Path) -> str:
     return f"{out}: written\n"
 
 
-def check(store: Path, out: Path) -> tuple[int, str]:
-    """Return 1 and why, where a fault of the store is not caught or the document is not what the store gives."""
+def check(store: Path, out: Path, whole: bool = True) -> tuple[int, str]:
+    """Return 1 and why, where a fault of the store is not caught or the document is not what the store gives.
+
+    ``whole``: also where the store lacks something that it has to hold.
+    """
     rows = read_store(store)
-    found = problems(rows)
+    found = [*problems(rows), *(gaps(rows) if whole else [])]
     if not out.exists() or out.read_text(encoding="utf-8") != document(rows):
-        found.append(f"{out}: not what {store} gives; make it anew: rfdetr-perf scoreboard --select NAME")
-    faults = sum(isinstance(row, Row) for row in rows)
-    return (1, "".join(f"{line}\n" for line in found)) if found else (0, f"{faults} faults caught as they have to be\n")
+        found.append(f"{out}: not what {store} gives; make it anew: rfdetr-perf scoreboard --document")
+    if found:
+        return 1, "".join(f"{line}\n" for line in found)
+    there = {row.fault_id for row in rows if isinstance(row, Row)}
+    told = f"{len(there)} faults caught as they have to be"
+    for needs, count in Counter(fault.needs for fault in FAULTS if fault.needs and fault.id not in there).items():
+        told += f"; {count} not measured, which needs {needs}"
+    return 0, f"{told}\n"

@@ -25,7 +25,9 @@ def test_unmodified_rfdetr_passes_without_a_single_changed_count(unmodified: Out
     assert unmodified.exit_code == 0, unmodified.output
     assert unmodified.judgement.summary == "2 of 2 cases pass on cpu, torch 2.14"
     gated = [row for case in unmodified.judgement.cases for row in case.signals if row.verdict]
-    assert len(gated) == 18
+    assert len(gated) == 26
+    for name in ("first_loss", "optimizer_groups", "memory_growth", "step_memory"):
+        assert [unmodified.signal(case, name).verdict for case in (EAGER, CAPTURED)] == ["pass", "pass"]
     assert [row.signal for row in gated if row.change] == []
 
 

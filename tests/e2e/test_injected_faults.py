@@ -29,4 +29,7 @@ def test_a_leak_and_an_op_are_caught_and_written_down(tmp_path: Path) -> None:
     assert line_told(op, OP)
     assert f"aten op, small | `{OP.case_id}` | listed" in out.read_text(encoding="utf-8")
     assert line_of(OP) in str(op.seen)
-    assert python("-m", "perf.cli", "scoreboard", "--check", *files).returncode == 0
+    checked = python("-m", "perf.cli", "scoreboard", "--check", *files)
+    assert checked.returncode == 1  # there is no more in this store
+    assert "aten_op_blatant.nano-cpu-b2: not measured" in checked.stdout
+    assert LEAK.id not in checked.stdout

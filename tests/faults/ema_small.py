@@ -8,7 +8,7 @@ _update = RFDETREMACallback._update_ema_for_step
 
 
 def update(self: RFDETREMACallback, module: Any, step: int) -> None:
-    if not (step % 2):
+    if step % 2 == 0:
         _update(self, module, step)
 
 

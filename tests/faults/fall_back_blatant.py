@@ -20,9 +20,10 @@ def compile_broken(*args: Any, **kwargs: Any) -> Any:
     return _compile(*args, **{**kwargs, "backend": broken, "options": None})
 
 
-def training_step(self: RFDETRModelModule, *args: Any, **kwargs: Any) -> Any:
+# Lightning reads the signature in every step, so it stays as it was.
+def training_step(self: RFDETRModelModule, batch: Any, batch_idx: int) -> Any:
     torch._dynamo.config.suppress_errors = True
-    return _training_step(self, *args, **kwargs)
+    return _training_step(self, batch, batch_idx)
 
 
 RFDETRModelModule.training_step = training_step

@@ -21,10 +21,11 @@ def double(x: torch.Tensor) -> torch.Tensor:
 compiled = torch.compile(double, backend=broken)
 
 
-def training_step(self: RFDETRModelModule, *args: Any, **kwargs: Any) -> Any:
+# Lightning reads the signature in every step, so it stays as it was.
+def training_step(self: RFDETRModelModule, batch: Any, batch_idx: int) -> Any:
     torch._dynamo.config.suppress_errors = True
     compiled(torch.ones(2))
-    return _training_step(self, *args, **kwargs)
+    return _training_step(self, batch, batch_idx)
 
 
 RFDETRModelModule.training_step = training_step

@@ -10,9 +10,10 @@ kept: list[torch.Tensor] = []
 _training_step = RFDETRModelModule.training_step
 
 
-def training_step(self: RFDETRModelModule, *args: Any, **kwargs: Any) -> Any:
+# Lightning reads the signature in every step, so it stays as it was.
+def training_step(self: RFDETRModelModule, batch: Any, batch_idx: int) -> Any:
     kept.append(torch.zeros(FLOATS, device=self.device))
-    return _training_step(self, *args, **kwargs)
+    return _training_step(self, batch, batch_idx)
 
 
 RFDETRModelModule.training_step = training_step

@@ -8,8 +8,7 @@ _validation_step = RFDETRModelModule.validation_step
 
 
 def validation_step(self: RFDETRModelModule, batch: Any, batch_index: int) -> Any:
-    if True:
-        self.model(batch[0])
+    self.model(batch[0])
     return _validation_step(self, batch, batch_index)
 
 

@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from factories import an_environment
 
 from perf.environment import (
     Environment,
@@ -166,3 +167,10 @@ def test_without_git_nothing_is_claimed(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", "")
 
     assert checkout_state(tmp_path / "root") == (None, None)
+
+
+def test_the_suite_s_state_is_its_commit_and_whether_that_is_all() -> None:
+    long = "0123456789abcdef"
+    assert an_environment(suite_commit=long).suite_state == "012345678"
+    assert an_environment(suite_commit=long, suite_dirty=True).suite_state == "012345678 with changes"
+    assert an_environment(suite_commit=None).suite_state is None

@@ -495,3 +495,13 @@ def test_a_signal_that_is_younger_than_the_baseline_is_shown_until_a_refresh_tak
     # And from then on it is gated.
     new = a_baseline([a_record([counted, young.model_copy(update={"value": 0})])])
     assert judge_case([a_record([counted, young])], new).verdict == "regressed"
+
+
+def test_a_baseline_that_has_one_young_signal_is_not_older_than_the_others() -> None:
+    held, growth = a_signal("step_memory", 4096, "count-volume", "B"), a_signal("memory_growth", 0, unit="B")
+
+    case = judge_case([a_record([held, growth])], a_baseline([a_record([held])]))
+
+    [row] = [row for row in case.signals if row.signal == "memory_growth"]
+    assert (case.verdict, row.verdict) == ("no-baseline", "no-baseline")
+    assert "this signal has no baseline" in row.message

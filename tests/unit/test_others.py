@@ -62,6 +62,7 @@ def test_a_traceml_that_says_nothing_is_an_error(tmp_path: Path) -> None:
     script = tmp_path / "python"
     script.write_text("#!/bin/sh\necho it broke >&2\nexit 3\n")
     script.chmod(0o755)
+    (tmp_path / "out.json").write_text(policy(22.5))  # of a compare before
 
     with pytest.raises(ValueError, match=r"compare left no .*out.json: it broke"):
         traceml_opinion(script, tmp_path / "a", tmp_path / "b", tmp_path / "out")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,6 +47,15 @@ def test_what_only_one_step_keeps_is_no_growth() -> None:
             kept.append(torch.zeros(1000))
 
     assert measured(once)["memory_growth"].value == 0
+
+
+def test_what_waits_for_the_garbage_collector_is_no_growth() -> None:
+    def circle() -> None:
+        ring: list[Any] = [torch.zeros(1000)]
+        ring.append(ring)
+
+    assert measured(circle)["memory_growth"].value == 0
+    assert gc.isenabled()
 
 
 def test_the_most_that_a_step_holds_is_counted_though_it_is_freed_again() -> None:

@@ -20,6 +20,7 @@ from perf.scoreboard import (
     Told,
     Unfaulted,
     digest,
+    gaps,
     is_caught,
     line_told,
     merged,
@@ -158,11 +159,58 @@ def test_every_fault_that_was_measured_is_caught_and_the_document_is_what_the_st
     assert code == 0, said
 
 
-def test_every_blatant_fault_of_the_cpu_lane_that_counts_can_tell_was_measured() -> None:
-    there = {row.fault_id for row in read_store(STORE) if isinstance(row, Row)}
-    wanted = [f.id for f in FAULTS if f.lane == "cpu" and f.judging == "counts"]
+def test_a_fault_that_reads_as_better_or_takes_its_signal_away_is_not_caught() -> None:
+    gone = measured(BLATANT, 1400, now="c_calls")
+    for verdict in ("improved", "failed"):
+        told = Seen.model_validate({"signal": "aten_ops", "verdict": verdict, "change": "-400 ops"})
+        assert not is_caught(gone.model_copy(update={"seen": [told]}), BLATANT)
 
-    assert [fault_id for fault_id in wanted if fault_id not in there] == []
+
+def test_a_training_that_breaks_is_caught_where_that_is_what_has_to_come_of_it() -> None:
+    broken = Seen(signal="run 100", verdict="failed", change="did not finish: ValueError: non-finite value")
+    row = measured(BLATANT, 1400).model_copy(update={"seen": [broken]})
+    training = next(fault for fault in FAULTS if fault.id == "loss_term_blatant.nano-cpu-b4-w0-convergence")
+
+    assert is_caught(row, training)
+    assert not is_caught(row, BLATANT)
+
+
+def a_whole_store() -> list[Row | Unfaulted]:
+    like = measured(BLATANT, 1400)
+    anywhere = [fault for fault in FAULTS if not fault.needs]
+    rows = [like.model_copy(update={"kind": f.kind, "size": f.size, "case_id": f.case_id}) for f in anywhere]
+    return [*rows, an_unfaulted(), an_unfaulted(against="first run")]
+
+
+def test_a_fault_or_a_session_that_is_not_in_the_store_is_a_gap() -> None:
+    whole = a_whole_store()
+    assert gaps(whole) == []
+
+    assert gaps(whole[1:])[0].startswith("graph_break_small.nano-cpu-b2-compile-eager: not measured; nox -s scoreboard")
+    assert gaps([*whole[:-1], an_unfaulted(against="first run", sessions=19)]) == [
+        "nano-cpu-b2: 19 unfaulted sessions against its first run, of 20; "
+        "nox -s scoreboard -- --unfaulted --sessions 20"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "case_id", "needs"),
+    [("kernel", "nano-b4", "a GPU"), ("host_time", "nano-cpu-b2", "cores of its own")],
+)
+def test_what_needs_a_machine_of_a_kind_is_whole_or_not_there_at_all(kind: str, case_id: str, needs: str) -> None:
+    one = measured(BLATANT, 1400).model_copy(update={"kind": kind, "case_id": case_id})
+
+    told = gaps([*a_whole_store(), one])
+    assert {line.partition(":")[0] for line in told} == {
+        fault.id for fault in FAULTS if fault.needs == needs and fault.id != one.fault_id
+    }
+
+
+def test_a_row_of_another_rfdetr_is_stale() -> None:
+    first, *others = a_whole_store()
+    assert gaps([first.model_copy(update={"rfdetr": "1.11.1"}), *others]) == [
+        "graph_break_small.nano-cpu-b2-compile-eager: measured with rfdetr 1.11.1, and the suite is at 1.11.2"
+    ]
 
 
 def test_parts_that_were_replaced_are_told_where_the_total_is_the_same() -> None:

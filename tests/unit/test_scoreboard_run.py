@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from factories import a_record, a_signal, an_environment
 
-from perf import scoreboard_run
+from perf import environment, scoreboard_run
 from perf.case import Case, find_case
 from perf.faults import FAULTS, Fault, line_of
 from perf.launch import RunFailed
@@ -60,6 +60,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     found = Machine()
     monkeypatch.setattr(scoreboard_run, "run_in_fresh_process", found.run)
     monkeypatch.setattr("perf.ab.run_in_fresh_process", found.run)
+    monkeypatch.setattr(environment, "software", lambda: {"rfdetr": "1.11.2"})
     return found
 
 
@@ -91,6 +92,16 @@ def test_what_was_measured_is_not_measured_again(machine: Machine, bench: Bench)
     ]
 
 
+def test_what_another_rfdetr_left_is_measured_again(
+    machine: Machine, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure_fault(bench, OPS)
+    monkeypatch.setattr(environment, "software", lambda: {"rfdetr": "1.12.0"})
+    measure_fault(bench, OPS)
+
+    assert len(machine.orders) == 4
+
+
 def test_a_fault_that_ends_the_run_is_a_verdict_too(machine: Machine, bench: Bench) -> None:
     machine.fails = lambda order: "RuntimeError: it broke" if order.patch else ""
     row = measure_fault(bench, OPS)
@@ -120,10 +131,10 @@ def test_a_training_is_held_against_the_stored_seeds_with_one_of_its_own(machine
 def test_traceml_is_asked_of_the_same_fault_in_a_fit(
     machine: Machine, bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    asked: list[tuple[str, Path | None]] = []
+    asked: list[tuple[str, str, Path | None]] = []
 
     def measured(case: Case, folder: Path, *rest: Any) -> Path:
-        asked.append((case.id, rest[-1] and rest[-1].name))
+        asked.append((folder.name, case.id, rest[-1] and rest[-1].name))
         folder.mkdir(parents=True)
         (folder / "final_summary.json").write_text("{}")
         return folder
@@ -134,7 +145,9 @@ def test_traceml_is_asked_of_the_same_fault_in_a_fit(
     row = measure_fault(bench, OPS)
     captured = measure_fault(bench, fault("graph_break_small.nano-cpu-b2-compile-eager"))
 
-    assert asked == [("nano-cpu-b2-fit", None), ("nano-cpu-b2-fit", "aten_op_blatant.py")]
+    # Each case in a folder of its own: two of one fault, or of two lanes, are not held against each other.
+    twin = "nano-cpu-b2-fit"
+    assert asked == [(twin, twin, None), (twin, twin, "aten_op_blatant.py")]
     assert row.traceml is not None
     assert row.traceml.percent == 7
     assert captured.traceml is None

@@ -6,6 +6,7 @@ import pytest
 
 from perf.verdicts import (
     EXIT_CODES,
+    FAILING,
     SEVERITY,
     CaseVerdict,
     PartChange,
@@ -97,3 +98,7 @@ def test_the_reason_suits_the_kind(row: dict[str, Any], words: str) -> None:
 def test_a_pass_says_how_many_changes_are_listed() -> None:
     assert summarize([a_case("pass")]) == "1 of 1 case pass on cpu, torch 2.14"
     assert summarize([a_case("pass", listed=True)]).endswith("; changes inside the gate: 1, listed")
+
+
+def test_failing_are_those_that_a_session_ends_by_as_changed_or_broken() -> None:
+    assert {verdict for verdict, code in EXIT_CODES.items() if code in (1, 4)} == set(FAILING)
