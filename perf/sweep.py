@@ -19,6 +19,7 @@ from perf.case import Case
 from perf.cells import Cell, cells_of, is_result, timed_out
 from perf.launch import RunFailed, left_record, run_in_fresh_process
 from perf.levers import Machine, lever_of
+from perf.locks import alone
 from perf.pool import host
 from perf.record import Record, read_model, read_record, write_model
 from perf.run_order import Order
@@ -120,13 +121,16 @@ def measure(sweep: Sweep) -> list[Cell]:
     """Measure what the plan has, the most telling cells first where there is a budget, and return all cells.
 
     Raises:
-        ValueError: the budget is too short for a single cell; says what one takes.
+        ValueError: as :func:`begin`; the budget is too short for a single cell; another process is at it.
     """
-    begin(sweep)
-    going = _Going(sweep)
-    while case := going.next():
-        going.take(case)
-    return going.cells()
+    sweep.folder.mkdir(parents=True, exist_ok=True)
+    busy = f"{sweep.folder}: another process measures this sweep; wait for it, or start a new one"
+    with alone(sweep.folder / "sweep.lock", busy):
+        begin(sweep)
+        going = _Going(sweep)
+        while case := going.next():
+            going.take(case)
+        return going.cells()
 
 
 class _Going:
