@@ -23,7 +23,8 @@ from perf.locks import alone
 from perf.pool import host
 from perf.record import Record, read_model, read_record, write_model
 from perf.run_order import Order
-from perf.sweep_plan import Cells, Estimate, Grid, next_case, refused
+from perf.sweep_plan import Cells, Grid, next_case, refused
+from perf.sweep_time import Estimate, times_of
 
 MANIFEST = "sweep.json"
 # A cell may take so many seconds, or its estimate once more, beyond the budget; then it is stopped.
@@ -220,15 +221,6 @@ def _complete(runs: Sequence[Record], wanted: int) -> bool:
 def by_id(records: Sequence[Record]) -> Cells:
     """Return the cells of these records by the id of their case."""
     return {cell.case.id: cell for cell in cells_of(records)}
-
-
-def times_of(records: Sequence[Record]) -> dict[str, list[float]]:
-    """Return how long the cells so far took, in s, by lever; the first of a compiled lever may have been cold."""
-    found: dict[str, list[float]] = {}
-    for record in sorted(records, key=lambda one: one.started):
-        if record.finished:
-            found.setdefault(lever_of(record.case), []).append((record.finished - record.started).total_seconds() + 5)
-    return found
 
 
 def _measure_cell(sweep: Sweep, case: Case, number: int) -> list[Record]:
