@@ -19,10 +19,12 @@ from perf.case import Case
 from perf.cells import Cell, cells_of, is_result, timed_out
 from perf.launch import RunFailed, left_record, run_in_fresh_process
 from perf.levers import Machine, lever_of
+from perf.locks import alone
 from perf.pool import host
 from perf.record import Record, read_model, read_record, write_model
 from perf.run_order import Order
-from perf.sweep_plan import Cells, Estimate, Grid, next_case, refused
+from perf.sweep_plan import Cells, Grid, next_case, refused
+from perf.sweep_time import Estimate, times_of
 
 MANIFEST = "sweep.json"
 # A cell may take so many seconds, or its estimate once more, beyond the budget; then it is stopped.
@@ -120,13 +122,16 @@ def measure(sweep: Sweep) -> list[Cell]:
     """Measure what the plan has, the most telling cells first where there is a budget, and return all cells.
 
     Raises:
-        ValueError: the budget is too short for a single cell; says what one takes.
+        ValueError: as :func:`begin`; the budget is too short for a single cell; another process is at it.
     """
-    begin(sweep)
-    going = _Going(sweep)
-    while case := going.next():
-        going.take(case)
-    return going.cells()
+    sweep.folder.mkdir(parents=True, exist_ok=True)
+    busy = f"{sweep.folder}: another process measures this sweep; wait for it, or start a new one"
+    with alone(sweep.folder / "sweep.lock", busy):
+        begin(sweep)
+        going = _Going(sweep)
+        while case := going.next():
+            going.take(case)
+        return going.cells()
 
 
 class _Going:
@@ -216,15 +221,6 @@ def _complete(runs: Sequence[Record], wanted: int) -> bool:
 def by_id(records: Sequence[Record]) -> Cells:
     """Return the cells of these records by the id of their case."""
     return {cell.case.id: cell for cell in cells_of(records)}
-
-
-def times_of(records: Sequence[Record]) -> dict[str, list[float]]:
-    """Return how long the cells so far took, in s, by lever; the first of a compiled lever may have been cold."""
-    found: dict[str, list[float]] = {}
-    for record in sorted(records, key=lambda one: one.started):
-        if record.finished:
-            found.setdefault(lever_of(record.case), []).append((record.finished - record.started).total_seconds() + 5)
-    return found
 
 
 def _measure_cell(sweep: Sweep, case: Case, number: int) -> list[Record]:

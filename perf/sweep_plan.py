@@ -21,7 +21,6 @@ In 2 to 4 only cells count that can be recommended: rfdetr has keywords for them
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from statistics import median
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -303,32 +302,6 @@ def _between(low: int, high: int) -> int | None:
     """Return a batch size halfway, a multiple of 4; None where there is none, or the two are close already."""
     middle = (low + high) // 2 // 4 * 4
     return middle if low < middle < high and high - low >= max(8, high // 8) else None
-
-
-# How long a cell takes where none like it was measured yet, in s: starting Python, building and stepping; and what a
-# compile adds, with a warm Inductor cache and with a cold one.
-# compile with CUDA graphs has symbolic shapes, on which a cold compile takes twenty minutes (docs/compiling.md).
-_COLD_BOTH = 1163.0
-_PRIOR = {"gpu": (30.0, 30.0, 150.0), "cpu": (25.0, 20.0, 20.0)}
-
-
-class Estimate(NamedTuple):
-    """How long cells take, in s. ``known`` are times that were measured here, by lever; ``warm`` the cache."""
-
-    lane: Lane
-    known: dict[str, list[float]]
-    warm: bool = True
-
-    def seconds(self, case: Case, lever: Lever) -> float:
-        """Return how long one cell is likely to take."""
-        times = self.known.get(lever, [])
-        if times:
-            return max(median(times), times[-1])
-        plain, warm, cold = _PRIOR[self.lane]
-        base = median(self.known["eager"]) if self.known.get("eager") else plain
-        if not self.warm and lever == "both":
-            cold = _COLD_BOTH
-        return base + (warm if self.warm else cold) * case.compile
 
 
 def foreseen(grid: Grid, machine: Machine, cells: Cells, *, telling: bool) -> list[Case]:

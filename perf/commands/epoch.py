@@ -98,12 +98,15 @@ def case_here(options: argparse.Namespace) -> Case:
 
 def _train(order: Order) -> int:
     from perf.launch import RunFailed, has_finished, run_in_fresh_process
+    from perf.locks import alone
     from perf.record import read_record
     from perf.report.epochs import epochs_text
 
-    _check_resumed(order)
+    order.folder.mkdir(parents=True, exist_ok=True)
+    busy = f"{order.folder}: another process trains there; wait for it, or give another --session"
     try:
-        with resumable(order.session):
+        with resumable(order.session), alone(order.folder / "epoch.lock", busy):
+            _check_resumed(order)
             if not has_finished(order):
                 run_in_fresh_process(order, say_aside, _LONGEST)
     except RunFailed as failure:

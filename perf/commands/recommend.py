@@ -158,6 +158,8 @@ def _arguments(options: argparse.Namespace) -> int:
                 say_aside(f"rfdetr-perf: {advice.config}: nothing was measured that keeps the headroom")
                 code = EXIT_NOTHING_JUDGED
             else:
+                if chosen.case.lane == "cpu":
+                    say_aside(f"rfdetr-perf: {advice.config} was measured as a reduced model: this is no advice")
                 say(arguments_text(chosen, advice.workers))
     return code
 

@@ -141,8 +141,9 @@ def plan(sweep: Sweep) -> str:
         ValueError: nothing that was asked for can be tried here; says why.
     """
     from perf.report.sweep import plan_text, refused_lines
-    from perf.sweep import by_id, known, not_tried, times_of
-    from perf.sweep_plan import Estimate, foreseen
+    from perf.sweep import by_id, known, not_tried
+    from perf.sweep_plan import foreseen
+    from perf.sweep_time import Estimate, times_of
 
     records = known(sweep) if sweep.folder.is_dir() else []
     grid, cells = sweep.asked.grid, by_id(records)

@@ -12,7 +12,7 @@ from perf.levers import LEVERS, Lever, lever_of
 from perf.recommend import Advice, Check, Payback, model_arguments, train_arguments
 from perf.report.humanize import number
 from perf.report.markdown import table, text
-from perf.sweep_plan import Estimate
+from perf.sweep_time import Estimate
 
 HEADINGS = (
     *("config", "precision", "lever", "batch", "images/s", "95 % interval", "GPU busy", "memory", "first step"),

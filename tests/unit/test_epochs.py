@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from factories import a_record
+from filelock import FileLock
 
 from perf.case import Case
 from perf.cli import main
@@ -196,6 +197,9 @@ def test_a_training_does_not_go_on_with_another_tree_or_other_software(
 
     assert main([*arguments, "--resume", "e"]) == 2
     assert told in capsys.readouterr().err
+    with FileLock(tmp_path / "e" / "epoch.lock"):
+        assert main([*arguments, "--resume", "e"]) == 2
+    assert "another process trains there" in capsys.readouterr().err
 
 
 def test_metrics_are_drawn_and_what_cannot_be_is_a_note(tmp_path: Path) -> None:

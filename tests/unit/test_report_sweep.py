@@ -9,7 +9,8 @@ from perf.recommend import advise
 from perf.report.recommendations import document
 from perf.report.sweep import advice_text, cells_table, minutes, plan_text, rows
 from perf.sweep_files import Stored
-from perf.sweep_plan import Estimate, Grid, foreseen
+from perf.sweep_plan import Grid, foreseen
+from perf.sweep_time import Estimate
 
 
 def cell(rate: float, batch: int, lever: Lever = "eager", memory: float = 0.2, **changes: object) -> Cell:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from factories import H200, a_record, a_signal, an_environment
+from filelock import FileLock
 
 from perf import sweep as sweeps
 from perf.case import Case
@@ -283,6 +284,17 @@ def test_a_sweep_does_not_go_on_where_its_cells_would_not_compare(
         measure(a_sweep(tmp_path))
 
 
+def test_two_processes_do_not_measure_one_sweep(use: Callable[[Cells], Cells], tmp_path: Path) -> None:
+    use(Cells())
+    measure(a_sweep(tmp_path))
+
+    with (
+        FileLock(tmp_path / "s" / "sweep.lock"),
+        pytest.raises(ValueError, match="another process measures this sweep"),
+    ):
+        measure(a_sweep(tmp_path))
+
+
 def test_records_that_are_no_cells_are_left_alone(use: Callable[[Cells], Cells], tmp_path: Path) -> None:
     use(Cells())
     measure(a_sweep(tmp_path))
@@ -344,6 +356,8 @@ def test_a_stored_sweep_with_a_cell_that_is_none_is_named(
     store(stored, read_sweep(tmp_path / "s"))
     stored.write_text(stored.read_text().replace('"measured"', '"mesured"'))
 
+    assert main(["train-args", str(tmp_path / "s")]) == 0
+    assert "measured as a reduced model: this is no advice" in capsys.readouterr().err
     assert main(["recommend", str(stored)]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"rfdetr-perf: {stored}: ")

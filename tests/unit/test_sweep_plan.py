@@ -12,7 +12,6 @@ from perf.levers import LEVERS, Lever, Machine, lever_of
 from perf.recommend import check
 from perf.sweep_plan import (
     Cells,
-    Estimate,
     Grid,
     Series,
     foreseen,
@@ -205,14 +204,8 @@ def test_a_refinement_is_a_multiple_of_4_and_never_beyond_what_did_not_fit() -> 
     assert list(refinement(series, {**cells, between.id: Cell(between, "out of memory")})) == []
 
 
-def test_the_plan_foresees_all_cells_and_what_they_take() -> None:
-    cases = foreseen(BF16, HERE, {}, telling=False)
-    estimate = Estimate("gpu", {"eager": [20.0]}, warm=True)
-
-    assert len(cases) == 18
-    assert estimate.seconds(cases[0], "eager") == 20
-    assert estimate.seconds(cases[-1], "compile") == 50
-    assert Estimate("gpu", {}, warm=False).seconds(cases[-1], "compile") == 180
+def test_the_plan_foresees_all_cells() -> None:
+    assert len(foreseen(BF16, HERE, {}, telling=False)) == 18
 
 
 def test_what_is_refused_is_told_and_left_out() -> None:
