@@ -275,7 +275,9 @@ def tests(session: nox.Session) -> None:
     """Run the project's own tests, the real cpu lane among them; what follows -- goes to pytest."""
     install(session, DEFAULT_MINOR, DEFAULT_RFDETR, *GROUPS["test"])
     left_out = [f"--ignore={path}" for path in LONG]
-    session.run("pytest", "tests/unit", "tests/e2e", *left_out, *session.posargs, env=variables(DEFAULT_MINOR))
+    # Hypothesis' own profile for CI: the same examples each time, and none fails for how long it took.
+    chosen = ["--hypothesis-profile=ci", "tests/unit", "tests/e2e", *left_out]
+    session.run("pytest", *chosen, *session.posargs, env=variables(DEFAULT_MINOR))
 
 
 @nox.session(python=MATRIX[DEFAULT_MINOR].python)
