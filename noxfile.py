@@ -52,7 +52,8 @@ nox.options.sessions = ["lint", "tests"]
 # Its summary's schema is read by perf/traceml.py.
 TRACEML = "traceml-ai==0.5.0"
 # Tests of minutes each, which would take ``tests`` beyond the quarter of an hour that people wait for.
-LONG = [f"tests/e2e/test_{name}.py" for name in ("ab_session", "fit", "investigation")]
+LONGEST = ("ab_session", "epoch", "fit", "injected_faults", "investigation", "sweep_session")
+LONG = [f"tests/e2e/test_{name}.py" for name in LONGEST]
 
 GROUPS: dict[str, list[str]] = nox.project.load_toml(ROOT / "pyproject.toml")["dependency-groups"]
 
@@ -282,7 +283,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(python=MATRIX[DEFAULT_MINOR].python)
 def journeys(session: nox.Session) -> None:
-    """Run the longest of the project's own tests: whole A/B sessions, fits and investigations; more goes to pytest."""
+    """Run the longest of the project's own tests: whole sessions, fits, sweeps and epochs; more goes to pytest."""
     install(session, DEFAULT_MINOR, DEFAULT_RFDETR, *GROUPS["test"])
     session.run("pytest", *LONG, *session.posargs, env=variables(DEFAULT_MINOR))
 
