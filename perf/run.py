@@ -282,7 +282,7 @@ class Run:
         """Read samples as a training does; what could not be read is told by a note."""
         case = self.order.case
         if self.order.untimed:
-            msg = f"{case.id}: input is time and nothing else: measure it without --untimed"
+            msg = f"{case.id}: input is mostly time: measure it without --untimed"
             raise ValueError(msg)
         if task_of(case).keypoints and self.order.data is None:
             msg = f"{case.id}: the generated data set has no keypoints; give a data set with them by --data"

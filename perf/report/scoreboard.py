@@ -48,7 +48,7 @@ side, *interleaved* runs as `ab` has them, or a training (*seeds*) against the f
 - TraceML: what its `compare` gives for step time in an eager fit with the same fault, held to 5 %; `-` where it was not
   asked, or cannot be (a compiled case, the input by itself, a GPU signal on a CPU).
 - In brackets the change that these two saw. Where a fault costs no time they say nothing of it, whatever they say: the
-  table of false alarms tells how often they fail rfdetr as it is.
+  table of false alarms tells how often pytest-benchmark fails rfdetr as it is, and TraceML was not asked that.
 """
 
 

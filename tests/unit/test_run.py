@@ -145,7 +145,7 @@ INPUT = Case(config="nano", lane="cpu", batch_size=2, measure="input")
 @pytest.mark.parametrize(
     ("case", "changes", "said"),
     [
-        (INPUT, {"untimed": True}, "input is time and nothing else: measure it without --untimed"),
+        (INPUT, {"untimed": True}, "input is mostly time: measure it without --untimed"),
         (INPUT.model_copy(update={"config": "keypoint-preview"}), {}, "no keypoints; give a data set with them"),
     ],
 )
