@@ -206,12 +206,17 @@ def problems(rows: Iterable[Row | Unfaulted], root: Path = Path()) -> list[str]:
 def gaps(rows: Collection[Row | Unfaulted]) -> list[str]:
     """Return what the store lacks, a line each: faults, those of this rfdetr, sessions without one.
 
-    Those that need a machine of a kind, a GPU or cores that nobody shares, may all be lacking; but not some of them.
+    Those that need a machine of a kind, a GPU or cores that nobody shares, may be lacking: of one case and way
+    of judging all or none, so that one is as much as a machine's loan takes.
     """
     faults = [row for row in rows if isinstance(row, Row)]
     there = {row.fault_id for row in faults}
-    kinds = {"", *(fault.needs for fault in FAULTS if fault.id in there)}
-    found = [f"{f.id}: not measured; {f.command}" for f in FAULTS if f.needs in kinds and f.id not in there]
+    begun = {(fault.case_id, fault.judging) for fault in FAULTS if fault.id in there}
+    found = [
+        f"{f.id}: not measured; {f.command}"
+        for f in FAULTS
+        if f.id not in there and (not f.needs or (f.case_id, f.judging) in begun)
+    ]
     found += [
         f"{row.fault_id}: measured with rfdetr {row.rfdetr}, and the suite is at {DEFAULT_RFDETR}"
         for row in faults

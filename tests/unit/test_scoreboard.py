@@ -194,15 +194,21 @@ def test_a_fault_or_a_session_that_is_not_in_the_store_is_a_gap() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "case_id", "needs"),
-    [("kernel", "nano-b4", "a GPU"), ("host_time", "nano-cpu-b2", "cores of its own")],
+    ("kind", "case_id", "judging"),
+    [
+        ("kernel", "nano-b4", "counts"),
+        ("gpu_work", "nano-b4", "interleaved"),
+        ("host_time", "nano-cpu-b2", "interleaved"),
+    ],
 )
-def test_what_needs_a_machine_of_a_kind_is_whole_or_not_there_at_all(kind: str, case_id: str, needs: str) -> None:
+def test_what_needs_a_machine_of_a_kind_is_whole_or_not_there_at_all(kind: str, case_id: str, judging: str) -> None:
     one = measured(BLATANT, 1400).model_copy(update={"kind": kind, "case_id": case_id})
 
     told = gaps([*a_whole_store(), one])
     assert {line.partition(":")[0] for line in told} == {
-        fault.id for fault in FAULTS if fault.needs == needs and fault.id != one.fault_id
+        fault.id
+        for fault in FAULTS
+        if (fault.case_id, fault.judging) == (case_id, judging) and fault.id != one.fault_id
     }
 
 
