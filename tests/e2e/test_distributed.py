@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
-from running import ROOT, python, run_suite
+from running import run_suite
 
 from perf.case import Case
 from perf.launch import RunFailed, run_in_fresh_process
-from perf.record import Record, read_record, read_records
+from perf.record import read_record, read_records
 from perf.run_order import Order
 
 EAGER = Case(config="nano", lane="cpu", batch_size=2, devices=2)
@@ -59,8 +56,8 @@ def test_a_rank_that_recompiles_alone_fails_and_the_graphs_of_both_are_the_same(
     assert pieces.value > record.case.ranks * 7  # what Dynamo captures on each rank, and DDPOptimizer cuts
 
 
-def an_order(folder: Path, session: str = "s1") -> Order:
-    return Order(case=EAGER, session=session, run=0, folder=folder / session, untimed=True)
+def an_order(folder: Path) -> Order:
+    return Order(case=EAGER, session="s1", run=0, folder=folder / "s1", untimed=True)
 
 
 def ranks() -> dict[int, psutil.Process]:
@@ -113,43 +110,3 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     assert time.monotonic() - tell.at < 60
     assert_gone(tell.seen)
     assert read_record(order.record_path).status != "finished"
-
-
-def documented() -> list[str]:
-    """Return the line for torchrun that docs/clusters.md has, as this environment starts it."""
-    lines = (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8").splitlines()
-    [line] = [line for line in lines if line.strip().startswith("torchrun --standalone")]
-    return [sys.executable, "-m", "torch.distributed.run", *shlex.split(line)[1:]]
-
-
-def test_torchrun_measures_a_run_beside_another_session(tmp_path: Path) -> None:
-    command = [*documented(), "--untimed", "--records", str(tmp_path)]
-    variables = {"SLURM_JOB_ID": "4711", "SLURM_JOB_PARTITION": "cpu"}
-    path = f"{scripts(tmp_path)}{os.pathsep}{os.environ['PATH']}"
-    with subprocess.Popen(
-        command, cwd=ROOT, env=os.environ | variables | {"PATH": path}, stdout=subprocess.DEVNULL
-    ) as theirs:
-        ours = run_in_fresh_process(an_order(tmp_path, "ours"), lambda _: None, timeout=300)
-        assert theirs.wait(300) == 0
-    found = read_record(tmp_path / "mine" / EAGER.id / "run-0.record.json")
-
-    assert found.status == ours.status == "finished"
-    assert counts(found) == counts(ours)
-    told = found.environment.cluster
-    assert told
-    assert (told.launcher, told.scheduler, told.job, told.ranks) == ("torchrun", "slurm", "4711", 2)
-    judged = python("-m", "perf.cli", "judge", str(tmp_path / "mine"))
-    assert judged.returncode == 0, judged.stdout
-
-
-def scripts(folder: Path) -> Path:
-    """Return a folder with the console script, which the environment of a developer need not have."""
-    script = folder / "bin" / "rfdetr-perf"
-    script.parent.mkdir()
-    script.write_text(f"#!{sys.executable}\nimport sys\nfrom perf.cli import main\nsys.exit(main())\n")
-    script.chmod(0o755)
-    return script.parent
-
-
-def counts(record: Record) -> dict[str, float]:
-    return {signal.name: signal.value for signal in record.signals if signal.kind.startswith("count")}
