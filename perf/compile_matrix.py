@@ -7,23 +7,24 @@ from the store alone, so that it can be made, and checked, where no record is.
 from __future__ import annotations
 
 import datetime
-import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from perf.case import Backend, Case, Lane, parse_id
 from perf.environment import Environment
 from perf.errors import error_line
 from perf.gates import fallen_back
 from perf.probes.source import without_folders
-from perf.record import Finite, Part, Record, explain, is_patched, parse_json
+from perf.record import Finite, Part, Record, is_patched
 from perf.report.humanize import seconds
+from perf.stores import read_rows, rows_text
 
 STORE = Path("docs/compile-matrix.jsonl")
 DOCUMENT = Path("docs/compile-matrix.md")
@@ -305,42 +306,14 @@ def _median(values: Iterable[float]) -> float | None:
 
 
 def read_store(path: Path) -> list[Row]:
-    """Return the rows of the store; none where there is no such file.
-
-    Raises:
-        ValueError: a line is malformed, or a key comes twice; names the file and the line.
-    """
-    if not path.exists():
-        return []
-    rows: dict[tuple[str, ...], Row] = {}
-    for count, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            row = Row.model_validate(parse_json(line))
-            _reject_second(row, rows)
-        except ValueError as error:
-            raise ValueError(explain(Path(f"{path}:{count}"), _short(error))) from error
-        rows[row.key] = row
-    return list(rows.values())
-
-
-def _short(error: ValueError) -> Exception:
-    """Return json's complaint without its own count of lines, which is of the one line; pydantic's as it is."""
-    return (
-        error if isinstance(error, ValidationError) else ValueError(re.sub(r": line 1 (column)", r", \1", str(error)))
-    )
-
-
-def _reject_second(row: Row, rows: Mapping[tuple[str, ...], Row]) -> None:
-    if row.key in rows:
-        msg = f"a second row for {', '.join(row.key)}"
-        raise ValueError(msg)
+    """Return the rows of the store, as :func:`perf.stores.read_rows` does."""
+    return read_rows(path, Row.model_validate, attrgetter("key"))
 
 
 def store_text(rows: Iterable[Row]) -> str:
     """Return the store with these rows: sorted, one line each."""
     ordered = sorted(rows, key=lambda row: _order(row.key))
-    dumped = (row.model_dump(mode="json", exclude_defaults=True) for row in ordered)
-    return "".join(f"{json.dumps(values, ensure_ascii=False, allow_nan=False)}\n" for values in dumped)
+    return rows_text(ordered)
 
 
 def pay_back(row: Row, eager: Row | None, cache: Cache) -> float | None:

@@ -6,7 +6,6 @@ docs/replay.md is made from it alone (:mod:`perf.report.replay`), and so it can 
 from __future__ import annotations
 
 import datetime
-import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,10 +13,11 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from perf.compile_matrix import Row
-from perf.record import Finite, Record, explain, parse_json
+from perf.record import Finite, Record
 from perf.replay import TABLE, Claim, Replay
 from perf.replay_outcome import CAUGHT, NOT_RUN, ON_RECORD, Outcome, Result, on_record
 from perf.replay_run import Session, work_of
+from perf.stores import read_rows
 
 
 class Kept(BaseModel):
@@ -77,30 +77,14 @@ def _seconds(run: Record) -> float:
 
 
 def read_kept(path: Path) -> list[Kept]:
-    """Return the results of the store; none where there is no such file.
-
-    Raises:
-        ValueError: a line is malformed; names the file and the line.
-    """
-    found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines() if path.exists() else [], start=1):
-        try:
-            found.append(Kept.model_validate(parse_json(line)))
-        except ValueError as error:
-            raise ValueError(explain(Path(f"{path}:{number}"), error)) from error
-    return found
+    """Return the results of the store, as :func:`perf.stores.read_rows` does."""
+    return read_rows(path, Kept.model_validate)
 
 
 def merged(old: Iterable[Kept], new: Iterable[Kept]) -> list[Kept]:
     """Return the last of each replay's results, in the order of the table; none of what is no replay any more."""
     by_name = {one.name: one for one in (*old, *new)}
     return [by_name[replay.name] for replay in TABLE if replay.name in by_name]
-
-
-def store_text(rows: Iterable[Kept]) -> str:
-    """Return the store with these rows, one line each."""
-    dumped = (one.model_dump(mode="json", exclude_defaults=True) for one in rows)
-    return "".join(f"{json.dumps(values, ensure_ascii=False)}\n" for values in dumped)
 
 
 def problems(rows: Sequence[Kept], matrix: Sequence[Row]) -> list[str]:

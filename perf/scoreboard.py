@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import json
 from collections.abc import Collection, Iterable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from perf.faults import BROKEN, EAGER, FAULTS, FOLDER, Fault, Size, line_of
 from perf.matrix import DEFAULT_RFDETR
 from perf.others import Opinion, Said
-from perf.record import Finite, Record, explain, parse_json
+from perf.record import Finite, Record
+from perf.stores import read_rows, rows_text
 from perf.verdicts import FAILING, CaseVerdict, SignalVerdict, Verdict
 
 STORE = Path("docs/scoreboard.jsonl")
@@ -249,24 +250,8 @@ def _problems(row: Row, fault: Fault, root: Path) -> list[str]:
 
 
 def read_store(path: Path) -> list[Row | Unfaulted]:
-    """Return the rows of the store; none where there is no such file.
-
-    Raises:
-        ValueError: a line is malformed, or a key comes twice; names the file and the line.
-    """
-    if not path.exists():
-        return []
-    rows: dict[tuple[str, ...], Row | Unfaulted] = {}
-    for count, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            row = _LINE.validate_python(parse_json(line))
-            if row.key in rows:
-                msg = f"a second row for {', '.join(row.key)}"
-                raise ValueError(msg)
-        except ValueError as error:
-            raise ValueError(explain(Path(f"{path}:{count}"), error)) from error
-        rows[row.key] = row
-    return list(rows.values())
+    """Return the rows of the store, as :func:`perf.stores.read_rows` does."""
+    return read_rows(path, _LINE.validate_python, attrgetter("key"))
 
 
 def merged(old: Iterable[Row | Unfaulted], new: Iterable[Row | Unfaulted]) -> list[Row | Unfaulted]:
@@ -282,5 +267,4 @@ def merged(old: Iterable[Row | Unfaulted], new: Iterable[Row | Unfaulted]) -> li
 
 def store_text(rows: Sequence[Row | Unfaulted]) -> str:
     """Return the store with these rows, one line each."""
-    dumped = (row.model_dump(mode="json", exclude_defaults=True) | {"what": row.what} for row in rows)
-    return "".join(f"{json.dumps(values, ensure_ascii=False, allow_nan=False)}\n" for values in dumped)
+    return rows_text(rows, "what")

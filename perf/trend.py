@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict
 from perf.baselines import baseline_path
 from perf.locks import alone
 from perf.pool import by_case, by_signal, pooled
-from perf.record import Direction, Finite, Kind, Record, explain, is_patched, parse_json, write_atomically
+from perf.record import Direction, Finite, Kind, Record, is_patched, write_atomically
+from perf.stores import read_rows
 
 LOCK, LOCK_SECONDS = ".trend.lock", 30.0
 EXTRA = "change points need ruptures: pip install 'rfdetr-perf[trend]'"
@@ -146,15 +147,7 @@ def read(path: Path) -> list[Night]:
     Raises:
         ValueError: a line cannot be read; names the file and the line.
     """
-    if not path.exists():
-        return []
-    nights = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            nights.append(Night.model_validate(parse_json(line)))
-        except ValueError as error:
-            raise ValueError(explain(Path(f"{path}:{number}"), error)) from error
-    return nights
+    return read_rows(path, Night.model_validate)
 
 
 def series(nights: Sequence[Night], signal: str) -> list[tuple[Night, float]]:

@@ -10,10 +10,11 @@ from pathlib import Path
 from perf.case import Case
 from perf.compile_matrix import Row, merged, read_store, rows_of, store_text, version_key
 from perf.matrix import DEFAULT_MINOR, DEFAULT_RFDETR, MATRIX, RELEASES, KnownFailure, known_failure, matcher
-from perf.record import read_records, write_atomically
+from perf.record import read_records
 from perf.report.compile_tables import COCO_IMAGES, NOT_RUN, configs, count, paying, sections
 from perf.report.html import escape
 from perf.report.markdown import code, table, text
+from perf.stores import renew
 
 
 def regenerate(
@@ -30,17 +31,7 @@ def regenerate(
     found = [record for path in records for record in read_records(path)]
     rows = merged(rows, rows_of(found))
     files = {store: store_text(rows), out: document(rows, steps_per_epoch)}
-    stale = [path for path, text in files.items() if not _holds(path, text)]
-    if check:
-        said = [f"{path}: not what the store gives; make it anew: rfdetr-perf matrix" for path in stale]
-        return int(bool(stale)), "".join(f"{line}\n" for line in said)
-    for path in stale:
-        write_atomically(path, files[path])
-    return 0, "".join(f"{path}: {'written' if path in stale else 'nothing changes'}\n" for path in files)
-
-
-def _holds(path: Path, text: str) -> bool:
-    return (path.read_text(encoding="utf-8") if path.exists() else "") == text
+    return renew(files, "rfdetr-perf matrix", check=check)
 
 
 KNOWN_BAD = "known not to work"

@@ -7,12 +7,12 @@ from itertools import groupby
 from pathlib import Path
 
 from perf.compile_matrix import read_store
-from perf.record import write_atomically
 from perf.replay import TABLE, Replay, chosen
 from perf.replay_outcome import NOT_RUN, Result
-from perf.replay_store import Kept, merged, problems, read_kept, store_text
+from perf.replay_store import Kept, merged, problems, read_kept
 from perf.report.humanize import printable
 from perf.report.markdown import code, table
+from perf.stores import renew, rows_text
 
 
 def regenerate(store: Path, document: Path, new: Sequence[Kept] = (), check: bool = False) -> tuple[int, str]:
@@ -24,14 +24,8 @@ def regenerate(store: Path, document: Path, new: Sequence[Kept] = (), check: boo
         ValueError: as :func:`read_kept`.
     """
     rows = merged(read_kept(store), new)
-    files = {store: store_text(rows), document: _document(rows)}
-    stale = [path for path, text in files.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    if check:
-        told = [f"{path}: not what the store gives; make it anew: rfdetr-perf replay --regenerate\n" for path in stale]
-        return int(bool(stale)), "".join(told)
-    for path in stale:
-        write_atomically(path, files[path])
-    return 0, "".join(f"{path}: {'written' if path in stale else 'nothing changes'}\n" for path in files)
+    files = {store: rows_text(rows), document: _document(rows)}
+    return renew(files, "rfdetr-perf replay --regenerate", check=check)
 
 
 def check(store: Path, document: Path, matrix: Path) -> tuple[int, str]:

@@ -10,7 +10,8 @@ import pytest
 from perf.compile_matrix import STORE as MATRIX
 from perf.compile_matrix import read_store
 from perf.replay import STORE, TABLE, Claim, Replay, chosen
-from perf.replay_store import Kept, merged, problems, read_kept, store_text
+from perf.replay_store import Kept, merged, problems, read_kept
+from perf.stores import rows_text
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = read_kept(ROOT / STORE)
@@ -100,7 +101,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     store = tmp_path / "replay.jsonl"
     assert read_kept(store) == []
 
-    store.write_text(store_text(ROWS), encoding="utf-8")
+    store.write_text(rows_text(ROWS), encoding="utf-8")
     assert read_kept(store) == ROWS
 
 
