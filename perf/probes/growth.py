@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import gc
 import itertools
-import json
-import tempfile
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from perf.gates import GROWTH, HELD
+from perf.probes.trace import export_all
 from perf.probes.work import collector_off
 from perf.record import Signal
 from perf.rfdetr_api import Stepper
@@ -73,11 +71,7 @@ def _allocations(stepper: Stepper, steps: int) -> list[dict[str, Any]]:
             _step(stepper)
             with record_function(_MARK):
                 pass
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(path))
-        events: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-    return events
+    return export_all(profiler)
 
 
 def by_step(events: Iterable[dict[str, Any]]) -> list[list[float]]:

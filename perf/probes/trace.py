@@ -70,15 +70,28 @@ def profiling(stepper: Stepper) -> Any:
 
 def export(profiler: Any) -> list[dict[str, Any]]:
     """Return the events of a profile that have a duration, as a Chrome trace has them."""
+    return _lasting(export_all(profiler))
+
+
+def export_all(profiler: Any) -> list[dict[str, Any]]:
+    """Return the events of a profile as a Chrome trace has them: those of an instant, such as allocations, too."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
-        return read_trace(path)
+        return _events(path)
 
 
 def read_trace(path: Path) -> list[dict[str, Any]]:
     """Return the events of the Chrome trace at ``path`` that have a duration."""
+    return _lasting(_events(path))
+
+
+def _events(path: Path) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    return events
+
+
+def _lasting(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [event for event in events if event.get("ph") == "X"]
 
 
