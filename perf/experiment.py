@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from perf.compare import BASE
 from perf.dataset import read_data_set
 from perf.gates import WALL_ERROR
 from perf.quality_gates import MARGIN
-from perf.record import Kind, Record, read_any, read_model, write_model
+from perf.record import Kind, Record, file_digest, read_any, read_model, write_model
 from perf.run_order import MANIFEST, Order
 from perf.sequential import Look, least_pairs, looks
 
@@ -203,8 +202,7 @@ def _side(options: argparse.Namespace, name: str) -> Side:
 
 def side_of(told: str, python: Path, patch: Path | None = None) -> Side:
     """Return a side with what identifies its patch."""
-    digest = hashlib.sha256(patch.read_bytes()).hexdigest() if patch else ""
-    return Side(told=told, python=python, patch=patch, patch_sha256=digest)
+    return Side(told=told, python=python, patch=patch, patch_sha256=file_digest(patch) if patch else "")
 
 
 def begin(experiment: Experiment) -> None:

@@ -5,7 +5,6 @@ What fails is told and left behind: the other runs still answer their questions.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,7 +16,7 @@ from perf.investigate_data import generated_data
 from perf.investigation import BASE, HEAD, MANIFEST, PHOTOGRAPHS, Investigation, Side, read_manifest
 from perf.launch import RunFailed, at_once, has_finished, run_in_fresh_process, run_together
 from perf.locks import alone
-from perf.record import read_files, write_model
+from perf.record import file_digest, read_files, write_model
 from perf.run_order import Order
 from perf.sequential import first_is_base
 from perf.session import on_data
@@ -100,12 +99,11 @@ def cases_of(config: str, lane: Lane, batch_size: int | None, questions: Sequenc
 
 def asked_of(cases: Sequence[Case], runs: int, patch: Path | None, data: Path | None, command: str) -> Investigation:
     """Return what to write down of an investigation."""
-    digest = hashlib.sha256(patch.read_bytes()).hexdigest() if patch else ""
     return Investigation(
         cases=[case.id for case in cases],
         runs=runs,
         head=patch.name if patch else "",
-        head_sha256=digest,
+        head_sha256=file_digest(patch) if patch else "",
         data=data.name if data else "",
         command=command,
     )

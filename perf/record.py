@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -148,6 +149,11 @@ def write_atomically(path: Path, text: str) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def file_digest(path: Path) -> str:
+    """Return what tells one text of a file from another: the SHA-256 of its bytes, in hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 # The file in the making, as tempfile names it.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib.util
 import os
 import sys
@@ -42,7 +41,7 @@ from perf.probes.trace import capture, without_ops
 from perf.probes.work import aten_ops, call_counts, dispatched_ops
 from perf.progress import Progress
 from perf.recipe import recipe_of, write_data
-from perf.record import PATCHED, TIMED, Record, Signal, write_record
+from perf.record import PATCHED, TIMED, Record, Signal, file_digest, write_record
 from perf.report.epochs import draw_metrics
 from perf.rfdetr_api import Built, Sample, Stepper, build, fit, flags, task_of, validate
 from perf.rfdetr_epochs import EpochClock, build_epochs, fit_epochs
@@ -375,7 +374,7 @@ def _fingerprint(order: Order) -> environment.Environment:
     if order.patch is None:
         return found
     # A patched rfdetr is not the release it was installed as, and must not become a baseline.
-    digest = hashlib.sha256(order.patch.read_bytes()).hexdigest()[:8]  # two texts of one name are two changes
+    digest = file_digest(order.patch)[:8]  # two texts of one name are two changes
     source = f"{found.rfdetr_source}{PATCHED}{order.patch.name} ({digest})"
     return found.model_copy(update={"rfdetr_source": source, "rfdetr_dirty": True})
 

@@ -6,7 +6,6 @@ Verdicts and records -> rows of the committed store, one line of JSON each, and 
 from __future__ import annotations
 
 import datetime
-import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
 from pathlib import Path
@@ -17,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from perf.faults import BROKEN, EAGER, FAULTS, FOLDER, Fault, Size, line_of
 from perf.matrix import DEFAULT_RFDETR
 from perf.others import Opinion, Said
-from perf.record import Finite, Record
+from perf.record import Finite, Record, file_digest
 from perf.stores import read_rows, rows_text
 from perf.verdicts import FAILING, CaseVerdict, SignalVerdict, Verdict
 
@@ -115,7 +114,7 @@ def told(opinion: Opinion | None) -> Told | None:
 
 def digest(path: Path) -> str:
     """Return what tells one text of a patch file from another."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+    return file_digest(path)[:8]
 
 
 def row_of(

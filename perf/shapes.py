@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import binascii
 import dataclasses
-import hashlib
 import json
 import math
 import random
@@ -23,6 +22,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from perf.record import file_digest
 
 # Raise it whenever the same spec would give other bytes.
 VERSION = 1
@@ -128,7 +129,7 @@ def _is_whole(target: Path) -> bool:
 
 def _digests(target: Path) -> dict[str, str]:
     paths = sorted(path for path in target.rglob("*") if path.is_file() and path.name != MANIFEST)
-    return {path.relative_to(target).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+    return {path.relative_to(target).as_posix(): file_digest(path) for path in paths}
 
 
 def _write(target: Path, spec: ShapesSpec) -> None:
