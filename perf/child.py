@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -29,7 +30,9 @@ def main() -> int:
     # A shell starts background jobs with SIGINT ignored, children inherit that, and Python leaves it so.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     end_with_parent()
-    return int(pytest.main(_of_rank(sys.argv[1:])))
+    code = int(pytest.main(_of_rank(sys.argv[1:])))
+    gc.freeze()  # the interpreter ends a second or two sooner when it need not look for garbage among all of torch
+    return code
 
 
 # torch reads it when it is imported.

@@ -207,18 +207,16 @@ def command_line(order: Order) -> list[str]:
     return [python, "-m", "perf.ranks", str(order.case.ranks), record, *child[2:]]
 
 
+# What pytest needs for one test, and no more: plugins take seconds of each run, and unraisableexception alone collects
+# the garbage of all of torch five times on its way out.
+_PLUGINS = ("pytest_benchmark.plugin", "no:cacheprovider", "no:unraisableexception")
+_PYTEST = ("-q", "--tb=native", "-o", "filterwarnings=default", *(word for one in _PLUGINS for word in ("-p", one)))
+
+
 def child_command(order: Order) -> list[str]:
     """Return the command of the process that measures, or of each that does: pytest on the single test for it."""
     benchmark = order.stem.resolve().with_suffix(".benchmark.json")  # the child starts in the project's root
-    options = [
-        "-q",
-        "--tb=native",
-        "-p",
-        "no:cacheprovider",
-        "-o",
-        "filterwarnings=default",
-        f"--benchmark-json={benchmark}",
-    ]
+    options = [*_PYTEST, f"--benchmark-json={benchmark}"]
     files = [("patch", order.patch), ("data", order.data)]
     paths = [word for name, path in files if path for word in (f"--{name}", str(path.resolve()))]
     flags = [f"--{name}" for name in ("untimed", "cold") if getattr(order, name)]
@@ -242,7 +240,7 @@ def environment(order: Order) -> dict[str, str]:
     threads = _ONE_THREAD if order.case.lane == "cpu" else {}
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(order.cache.resolve())} if order.cold else {}
     trace = trace_environment(order.stem, order.case.compile)
-    return {**kept, "PYTHONHASHSEED": "0", **threads, **cache, **trace}
+    return {**kept, "PYTHONHASHSEED": "0", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **threads, **cache, **trace}
 
 
 def _tell_new(follower: Follower, tell: Callable[[str], None]) -> None:

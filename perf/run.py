@@ -82,6 +82,7 @@ class Run:
         self.order = order
         self.plan = plan or PLANS[order.case.lane]
         self.progress = Progress(order.progress_path, f"{order.case.id} run {order.run}")
+        self.progress.say("importing torch")
         self.record = Record(
             case_id=order.case.id,
             case=order.case,
@@ -130,6 +131,7 @@ class Run:
     def _measure(self, benchmark: Any) -> None:
         case = self.order.case
         _check_torch(self.record.environment.torch_minor)
+        self.progress.say("importing rfdetr, building the model")
         with tempfile.TemporaryDirectory() as scratch, steered(case) as adaptations, self._watching(), self._heard():
             if self.order.patch:
                 import_patch(self.order.patch)

@@ -225,7 +225,8 @@ def test_a_run_is_alone_and_its_sets_are_ordered(
 
     log = order.log_path.read_text()
     assert "'PYTHONHASHSEED': '0'" in log
-    assert "PYTEST_" not in log
+    assert "PYTEST_XDIST_WORKER" not in log
+    assert "'PYTEST_DISABLE_PLUGIN_AUTOLOAD': '1'" in log
 
 
 def test_the_command_names_case_run_session_and_records(order: Order, tmp_path: Path) -> None:
