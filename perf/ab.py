@@ -24,7 +24,7 @@ from perf.quality_gates import MARGIN
 from perf.record import Record
 from perf.run_order import MINOR_VARIABLE, Order
 from perf.sequential import Look, first_is_base
-from perf.session_gates import OneSession, more_pairs_may_tell
+from perf.session_gates import OneSession, more_pairs_may_tell, unconfirmed
 from perf.verdicts import CaseVerdict, Judgement, summarize
 
 # The first runs of a compiled case fill the Inductor cache, and their pairs do not count.
@@ -81,7 +81,7 @@ def answer(experiment: Experiment, case: Case, measuring: Measuring) -> tuple[Lo
         measuring(experiment, case, look.pairs)
         found = judge_look(experiment, case, look)
         experiment.tell(f"{case.id}, look {number} of {len(looks)}: {_answer(found)}")
-        if not _open(found):
+        if not _open(found, timed=experiment.manifest.timed):
             break
     return look, found
 
@@ -185,12 +185,15 @@ def judge_look(experiment: Experiment, case: Case, look: Look) -> list[CaseVerdi
     return compare(base, head, options, expected=[case.id], against=against).cases
 
 
-def _open(cases: Sequence[CaseVerdict]) -> bool:
-    """Return whether more pairs can change the answer: a wall signal is undecided, and nothing has failed."""
+def _open(cases: Sequence[CaseVerdict], *, timed: bool) -> bool:
+    """Return whether more pairs can change the answer: a wall signal is undecided, and nothing has failed.
+
+    Where no wall signal decides, it is a device signal that does not pass: one more run tells whether it was disturbed.
+    """
     rows = [row for case in cases for row in case.signals]
     if any(row.verdict in ("failed", "not-compiled") for row in rows):
         return False
-    return any(more_pairs_may_tell(row) for row in rows)
+    return any(more_pairs_may_tell(row) if timed else unconfirmed(row) for row in rows)
 
 
 def _answer(cases: Sequence[CaseVerdict]) -> str:

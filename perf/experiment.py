@@ -24,8 +24,8 @@ SIDES: tuple[Literal["base"], Literal["head"]] = ("base", "head")
 # Enough for +5 % in 95 of 100 where run medians scatter by 1.7 % (tests/unit/test_procedure.py).
 MOST_PAIRS = 10
 # Without wall signals there is nothing to wait for. Counts need one run and GPU busy two; of three, one that another
-# job disturbed makes no false alarm (tests/unit/test_procedure.py).
-PAIRS_WITHOUT_WALL = 3
+# job disturbed makes no false alarm (tests/unit/test_procedure.py). So two that pass are enough, and a third confirms.
+PAIRS_WITHOUT_WALL, PASSING_PAIRS = 3, 2
 # Pairs of seeds of a training; docs/convergence.md says what they can tell.
 SEED_PAIRS = 8
 
@@ -59,6 +59,11 @@ class Manifest(BaseModel):
     against: str | None = None
     margin: float = Field(default=MARGIN, gt=0, lt=1)
     data: Path | None = None
+
+    @property
+    def timed(self) -> bool:
+        """Whether wall time decides."""
+        return "wall" in self.gate
 
 
 class Experiment(NamedTuple):
@@ -101,9 +106,11 @@ class Experiment(NamedTuple):
 
     def looks(self, case: Case) -> list[Look]:
         """Return the looks at ``case``, the last of them at ``manifest.pairs``; a training is looked at once."""
-        if "wall" not in self.manifest.gate or case.trains:
-            return [Look(self.manifest.pairs, WALL_ERROR / 2)]
-        return looks(self.manifest.pairs, WALL_ERROR / 2, len(self.cases))
+        most = self.manifest.pairs
+        if self.manifest.timed and not case.trains:
+            return looks(most, WALL_ERROR / 2, len(self.cases))
+        early = () if case.trains or most <= PASSING_PAIRS else (PASSING_PAIRS,)
+        return [Look(pairs, WALL_ERROR / 2) for pairs in (*early, most)]
 
 
 def experiment_of(options: argparse.Namespace, tell: Callable[[str], None]) -> Experiment:

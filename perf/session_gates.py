@@ -154,6 +154,11 @@ def more_pairs_may_tell(row: SignalVerdict) -> bool:
     return best < 1 / (1 + WALL_TOLERANCES.get(row.signal, WALL_TOLERANCE))
 
 
+def unconfirmed(row: SignalVerdict) -> bool:
+    """Return whether this is a device signal that two pairs do not let pass: of three, one may have been disturbed."""
+    return row.kind == "device" and row.verdict in ("regressed", "improved", "inconclusive")
+
+
 def _flips_prove(changes: Sequence[float], above: bool, error: float) -> bool:
     """Return whether a change, up or down, is proven whatever the noise: a t interval trusts that it is normal."""
     boundary = math.log1p(WALL_FLOOR_ONE_SESSION) * (1 if above else -1)

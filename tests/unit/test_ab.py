@@ -38,6 +38,7 @@ class Bench:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
         self.times: Times = steady
+        self.busy: Times | None = None
         self.runs: list[str] = []
         self.told: list[str] = []
         self.stop_at = 10**6
@@ -50,6 +51,7 @@ class Bench:
         self.runs.append(f"{Path(order.session).name}{order.run}")
         time = self.times(order)
         signals = [a_signal("step_time", abs(time), "wall", "ms"), a_signal("aten_ops", 7, "count-volume")]
+        signals += [a_signal("gpu_busy", self.busy(order), "device", "ms")] if self.busy else []
         if order.case.compile:
             misses = 16 if (Path(order.session).name, order.run) in self.cold_runs else 0
             signals += [*proof(), a_signal("inductor_cache_misses", misses, "info")]
@@ -130,6 +132,25 @@ def test_without_wall_signals_one_look_is_enough(bench: Bench) -> None:
     gate: frozenset[Kind] = frozenset({"count-strict", "count-volume"})
     assert measure(bench.experiment(2, gate=gate)).exit_code == 0
     assert bench.runs == ["base0", "head0", "head1", "base1"]
+
+
+@pytest.mark.parametrize(
+    ("slower", "runs", "code"),
+    [
+        ({}, 4, 0),
+        ({("head", 1): 1.5}, 6, 3),  # a disturbed run: no proof, and no pass
+        ({("head", run): 1.05 for run in range(3)}, 6, 1),
+    ],
+)
+def test_without_wall_signals_two_pairs_pass_and_a_third_confirms(
+    bench: Bench, slower: dict[tuple[str, int], float], runs: int, code: int
+) -> None:
+    jitter = (1, 1.0004, 0.9997)
+    bench.busy = lambda order: 16 * jitter[order.run] * slower.get((Path(order.session).name, order.run), 1)
+    gate: frozenset[Kind] = frozenset({"count-strict", "count-volume", "device"})
+    judgement = measure(bench.experiment(3, gate=gate))
+    assert (len(bench.runs), judgement.exit_code) == (runs, code)
+    assert judge_again(bench.experiment(3, gate=gate)) == judgement
 
 
 def test_an_interrupted_session_loses_one_run_and_ends_as_if_it_had_not_been(bench: Bench) -> None:

@@ -16,6 +16,7 @@ from perf.session_gates import (
     device_session_gate,
     more_pairs_may_tell,
     session_noise,
+    unconfirmed,
     wall_session_gate,
 )
 from perf.stats import NO_NOISE, Noise, noise_of
@@ -124,6 +125,11 @@ class TestMorePairsMayTell:
 
     def test_of_other_kinds_nothing_is_awaited(self) -> None:
         assert not more_pairs_may_tell(wall_row("inconclusive", 0.9, 1.1, kind="device"))
+
+    def test_without_wall_signals_a_device_signal_that_does_not_pass_waits_for_another_pair(self) -> None:
+        device = [wall_row(verdict, 0.9, 1.1, kind="device") for verdict in ("pass", "regressed", "inconclusive")]
+        assert list(map(unconfirmed, device)) == [False, True, True]
+        assert not unconfirmed(wall_row("regressed", 1, 1, kind="count-strict"))
 
     def test_a_first_step_may_gain_more_before_it_matters(self) -> None:
         assert not more_pairs_may_tell(wall_row("pass", 0.8, 1.1, signal="first_step"))
