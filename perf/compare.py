@@ -119,7 +119,7 @@ def usable_pairs(base: Sequence[Record], head: Sequence[Record]) -> tuple[list[R
     first, second = ({record.run: record for record in side if record.status == "finished"} for side in (base, head))
     failed = [record for record in head if record.status != "finished"]
     paired = sorted(set(first) & set(second))
-    warm = [run for run in paired if not (_is_cold(first[run]) or _is_cold(second[run]))]
+    warm = [run for run in paired if not (is_cold(first[run]) or is_cold(second[run]))]
     if warm or not paired:
         return [first[run] for run in warm], [*(second[run] for run in warm), *failed]
     untimed = [second[run].model_copy(update={"untimed": True}) for run in paired]
@@ -129,7 +129,7 @@ def usable_pairs(base: Sequence[Record], head: Sequence[Record]) -> tuple[list[R
 def warm_pairs(base: Sequence[Record], head: Sequence[Record]) -> int:
     """Return how many pairs of runs count: finished on both sides, and neither compiled cold."""
     pairs = zip(*usable_pairs(base, head), strict=False)
-    return sum(not (_is_cold(first) or _is_cold(second)) for first, second in pairs)
+    return sum(not (is_cold(first) or is_cold(second)) for first, second in pairs)
 
 
 def known_noise(head: Sequence[Record], baselines: Path = FOLDER) -> dict[tuple[str, str], Noise]:
@@ -147,6 +147,7 @@ def known_noise(head: Sequence[Record], baselines: Path = FOLDER) -> dict[tuple[
     return found
 
 
-def _is_cold(record: Record) -> bool:
+def is_cold(record: Record) -> bool:
+    """Return whether a run compiled something that Inductor's cache did not have."""
     missed = record.signal("inductor_cache_misses")
     return missed is not None and missed.value > 0

@@ -5,6 +5,8 @@ What fails is told and left behind: the other runs still answer their questions.
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -13,8 +15,9 @@ from typing import NamedTuple
 from perf import environment
 from perf.case import Case, Lane
 from perf.investigate_data import generated_data
+from perf.investigate_time import Room
 from perf.investigation import BASE, HEAD, MANIFEST, PHOTOGRAPHS, Investigation, Side, read_manifest
-from perf.launch import RunFailed, at_once, has_finished, run_in_fresh_process, run_together
+from perf.launch import RunFailed, at_once, has_finished, left_record, run_in_fresh_process, run_together
 from perf.locks import alone
 from perf.record import file_digest, read_files, write_model
 from perf.run_order import Order
@@ -97,11 +100,19 @@ def cases_of(config: str, lane: Lane, batch_size: int | None, questions: Sequenc
     return [Case.model_validate(made[name]) for name in QUESTIONS if name in questions]
 
 
-def asked_of(cases: Sequence[Case], runs: int, patch: Path | None, data: Path | None, command: str) -> Investigation:
+def asked_of(
+    cases: Sequence[Case],
+    runs: int,
+    patch: Path | None,
+    data: Path | None,
+    command: str,
+    budget: float | None = None,
+) -> Investigation:
     """Return what to write down of an investigation."""
     return Investigation(
         cases=[case.id for case in cases],
         runs=runs,
+        budget=budget,
         head=patch.name if patch else "",
         head_sha256=file_digest(patch) if patch else "",
         data=data.name if data else "",
@@ -124,11 +135,23 @@ def measure(task: Task, *, resume: bool) -> int:
     with _alone(task.folder):
         _begin(task, resume=resume)
         _write_data(task)
-        failed = 0
-        orders = list(orders_of(task))
-        for number, (what, order) in enumerate(orders, 1):
-            failed += not _measured(task, f"{number} of {len(orders)}, {what}", order)
-        return failed + _train(task)
+        return _measure_rounds(task) + _train(task)
+
+
+def _measure_rounds(task: Task) -> int:
+    """Measure round after round what is no training; return how many runs failed."""
+    room, failed, orders = Room(task.asked.budget), 0, list(orders_of(task))
+    numbered = [(f"{number} of {len(orders)}, {what}", order) for number, (what, order) in enumerate(orders, 1)]
+    for _, together in itertools.groupby(numbered, key=lambda one: (one[1].run, one[1].case.id)):
+        turn = list(together)  # a candidate's run and the one without it: one alone would be no comparison
+        order = turn[0][1]
+        if not room.has(order.case.id) and not all(has_finished(one) for _, one in turn):
+            task.tell(f"{turn[0][0]}: left out, it would take longer than what is left of --budget")
+            continue
+        started = time.monotonic()
+        failed += sum(not _measured(task, what, one) for what, one in turn)
+        room.take(order.case.id, time.monotonic() - started, left_record(order))
+    return failed
 
 
 def orders_of(task: Task) -> Iterator[tuple[str, Order]]:
@@ -205,12 +228,14 @@ def _begin(task: Task, *, resume: bool) -> None:
     if not resume:
         msg = f"{task.folder}: there is an investigation already; go on with it by --resume, or give another --out"
         raise ValueError(msg)
-    before, now = (one.model_dump(exclude={"command"}) for one in (read_manifest(task.folder), task.asked))
+    # With more time it goes on where it had none left.
+    before, now = (one.model_dump(exclude={"command", "budget"}) for one in (read_manifest(task.folder), task.asked))
     changed = [f"{name} {before[name]}, now {now[name]}" for name in now if before[name] != now[name]]
     if changed:
         msg = f"{task.folder}: this investigation was asked for {'; '.join(changed)}; give another --out"
         raise ValueError(msg)
     _check_software(task.folder)
+    write_model(path, task.asked)
 
 
 def _check_software(folder: Path) -> None:

@@ -23,12 +23,16 @@ TRACEML = "traceml"
 
 
 class Investigation(BaseModel):
-    """What was asked for. ``head`` is a candidate: a Python file that its runs import before rfdetr is built."""
+    """What was asked for. ``head`` is a candidate: a Python file that its runs import before rfdetr is built.
+
+    ``runs`` a case, or as many as fit into ``budget`` seconds.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     cases: list[str] = Field(min_length=1)
     runs: int = Field(ge=1)
+    budget: float | None = Field(default=None, gt=0)
     head: str = ""
     head_sha256: str = ""
     data: str = ""

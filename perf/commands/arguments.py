@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -73,6 +74,15 @@ def columns(text: str) -> int:
         msg = f"{text!r} is not a number of columns, 1 or more"
         raise argparse.ArgumentTypeError(msg)
     return int(text)
+
+
+def duration(text: str) -> float:
+    """Return a time in s: ``90s``, ``20m``, ``1.5h``."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", text)
+    if not found or float(found[1]) <= 0:
+        msg = f"{text!r} is no time, such as 90s, 20m or 1.5h"
+        raise argparse.ArgumentTypeError(msg)
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def kinds(text: str) -> frozenset[str]:

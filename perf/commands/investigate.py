@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perf.commands.arguments import Command, positive
+from perf.commands.arguments import Command, duration, positive
 from perf.commands.output import resumable, say, say_aside
 from perf.run_order import MINOR_VARIABLE
 from perf.suites import LANES
@@ -21,12 +21,22 @@ if TYPE_CHECKING:
 # Some runs did not finish: the report is written, and lacks what they would have told.
 EXIT_INCOMPLETE = 1
 # Beside each other, not instead of each other: without a candidate nobody needs trainings.
+RUNS, BUDGET = 3, 360.0
 DEFAULT_QUESTIONS = ("fit", "step", "compile", "input")
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     _add_workload(parser)
-    parser.add_argument("--runs", type=positive, default=3, metavar="N", help="runs a case; default: %(default)s")
+    parser.add_argument(
+        "--runs", type=positive, metavar="N", help=f"runs a case; default: as many as fit into --budget, {RUNS} at most"
+    )
+    parser.add_argument(
+        "--budget",
+        type=duration,
+        metavar="TIME",
+        help=f"such as 15m: every case runs once, and again while it fits; cold compiles and trainings come on top; "
+        f"default without --runs: {BUDGET / 60:g}m",
+    )
     parser.add_argument(
         "--ask",
         metavar="QUESTION,...",
@@ -85,7 +95,9 @@ def _task(options: argparse.Namespace) -> Task:
     # Its name is known before it is written, which waits until the folder is known to be for this investigation.
     data = data or folder / "data" / PHOTOGRAPHS
     cases = on(cases, data)
-    asked = asked_of(cases, options.runs, patch, options.data, _command("investigate", options))
+    budget = options.budget or (None if options.runs else BUDGET)
+    command = _command("investigate", options)
+    asked = asked_of(cases, options.runs or RUNS, patch, options.data, command, budget)
     return Task(asked, cases, folder, say_aside, patch, data, options.run_timeout)
 
 
@@ -122,6 +134,8 @@ def _command(name: str, options: argparse.Namespace) -> str:
     for told in ("config", "batch_size", "workers", "lane", "runs", "ask"):
         value = getattr(options, told, None)
         words += [f"--{told.replace('_', '-')} {shlex.quote(str(value))}"] if value is not None else []
+    if getattr(options, "budget", None):
+        words.append(f"--budget {options.budget:g}s")
     for told in ("data", "patch"):
         path = getattr(options, told, None)
         words += [f"--{told} {shlex.quote(path.name)}"] if path else []

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perf.commands.arguments import Command, positive
+from perf.commands.arguments import Command, duration, positive
 from perf.commands.output import resumable, say, say_aside
 from perf.suites import LANES
 from perf.verdicts import EXIT_NOTHING_JUDGED
@@ -38,15 +37,6 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--again", action="store_true", help="measure cells that raised anew")
     parser.add_argument("--plan", action="store_true", help="print the plan and stop")
     parser.add_argument("--run-timeout", type=float, default=1800.0, metavar="SECONDS")
-
-
-def duration(text: str) -> float:
-    """Return a time in s: ``90s``, ``20m``, ``1.5h``."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", text)
-    if not found or float(found[1]) <= 0:
-        msg = f"{text!r} is no time, such as 90s, 20m or 1.5h"
-        raise argparse.ArgumentTypeError(msg)
-    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def _words(text: str) -> tuple[str, ...]:

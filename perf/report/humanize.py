@@ -24,6 +24,11 @@ def seconds(value: float, unit: str) -> float | None:
     return value * _TIME[unit] if unit in _TIME else None
 
 
+def minutes(time: float) -> str:
+    """Return a time in s in words."""
+    return f"{time:.0f} s" if time < 120 else f"{time / 60:.0f} min"
+
+
 def number(value: float | None, kind: Kind, unit: str) -> str:
     """Return a value with its unit: counts exactly, times and sizes on a readable scale, ``-`` for None."""
     if value is None:

@@ -123,7 +123,10 @@ def _notes(found: Found, missing: Missing) -> list[Block]:
 
 def _too_few(found: Found, side: str, case_id: str, there: int) -> list[Text]:
     wanted = found.asked.runs
-    return [(f"{side}, ", Code(case_id), f": {there} of {wanted} runs left a record")] if there < wanted else []
+    if there >= wanted:
+        return []
+    more = " (--budget leaves out what would not fit: --resume with a larger one goes on)" if found.asked.budget else ""
+    return [(f"{side}, ", Code(case_id), f": {there} of {wanted} runs left a record{more}")]
 
 
 def _files(found: Found) -> list[Block]:

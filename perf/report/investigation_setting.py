@@ -12,7 +12,7 @@ from perf.findings import Runs, placeless
 from perf.investigation import PHOTOGRAPHS, Found
 from perf.record import Record
 from perf.report.blocks import Block, Code, Heading, Items, Paragraph, Table, Text, joined
-from perf.report.humanize import number
+from perf.report.humanize import minutes, number
 
 
 def setting(found: Found) -> list[Block]:
@@ -126,6 +126,8 @@ def methods(found: Found) -> list[Block]:
     measured = [runs for runs in found.sides["base"].values() if runs.records]
     lines: list[Text] = [(Code(r.case.id), ": ", _how(r), " Again: ", Code(_again(r, count))) for r in measured]
     rounds = f"{found.asked.runs} rounds of one run a case" if found.asked.runs > 1 else "one run a case"
+    if found.asked.budget:
+        rounds = f"up to {rounds}, as many as fit into {minutes(found.asked.budget)}"
     told = f"Each run is a fresh process; {rounds}. Numbers are medians over runs, in parentheses their range."
     made: list[Text] = [("All of it: ", Code(found.asked.command))] if found.asked.command else []
     return [Heading("How it was measured"), Paragraph(told), Items([*made, *lines])]

@@ -10,7 +10,7 @@ from perf.cells import Cell
 from perf.environment import Environment
 from perf.levers import LEVERS, Lever, lever_of
 from perf.recommend import Advice, Check, Payback, model_arguments, train_arguments
-from perf.report.humanize import number
+from perf.report.humanize import minutes, number
 from perf.report.markdown import table, text
 from perf.sweep_time import Estimate
 
@@ -22,11 +22,6 @@ ROW_HEADINGS = (
     *("GPU", "model", "batch size", "precision", "compile", "CUDA graphs", "images/s", "GPU busy", "peak memory"),
     "source",
 )
-
-
-def minutes(seconds: float) -> str:
-    """Return a time in words."""
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def plan_text(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -112,6 +113,28 @@ def test_resuming_measures_only_what_did_not_finish(tmp_path: Path, started: lis
     measure(a_task(tmp_path), resume=True)
 
     assert {order.case.measure for order in started} == {"step"}
+
+
+def test_a_budget_has_every_case_once_and_again_while_it_fits(
+    tmp_path: Path, started: list[Order], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The clock before and after each run: a fit takes 50 s, the input 30 s.
+    clock = iter([0, 50, 50, 80, 80, 130, 130, 180])
+    monkeypatch.setattr(investigate, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    said: list[str] = []
+    task = a_task(tmp_path, ask="fit,input", runs=3)
+    asked = task.asked.model_copy(update={"budget": 135.0})
+    assert measure(task._replace(asked=asked, tell=said.append), resume=False) == 0
+
+    assert [(order.case.measure, order.run) for order in started] == [("fit", 0), ("input", 0), ("fit", 1)]
+    left_out = "input run 1: left out, it would take longer than what is left of --budget"
+    assert any(line.endswith(left_out) for line in said)
+
+    clock = iter(range(100))
+    more = task.asked.model_copy(update={"budget": 900.0})
+    assert measure(task._replace(asked=more), resume=True) == 0
+    assert [(order.case.measure, order.run) for order in started[3:]] == [("input", 1), ("fit", 2), ("input", 2)]
+    assert read_manifest(tmp_path).budget == 900
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from perf.cells import Cell
 from perf.levers import Lever, Machine, case_of
 from perf.recommend import advise
 from perf.report.recommendations import document
-from perf.report.sweep import advice_text, cells_table, minutes, plan_text, rows
+from perf.report.sweep import advice_text, cells_table, plan_text, rows
 from perf.sweep_files import Stored
 from perf.sweep_plan import Grid, foreseen
 from perf.sweep_time import Estimate
@@ -98,11 +98,6 @@ def test_cells_that_were_not_run_say_why() -> None:
     assert "not run: takes about 30 s, 9 s of the budget left" in cells_table(
         [Cell(case, "not run", "takes about 30 s, 9 s of the budget left")], {}
     )
-
-
-@pytest.mark.parametrize(("seconds", "told"), [(5, "5 s"), (90, "90 s"), (120, "2 min"), (900, "15 min")])
-def test_times_are_told_as_they_are_asked_for(seconds: float, told: str) -> None:
-    assert minutes(seconds) == told
 
 
 def test_the_plan_tells_what_it_takes_at_most() -> None:

@@ -24,7 +24,7 @@ from perf.gpus import GpuState
 from perf.judge import judge
 from perf.record import Kind, Part, Record, Signal
 from perf.refresh import Change
-from perf.report.humanize import change, number, printable
+from perf.report.humanize import change, minutes, number, printable
 from perf.report.terminal import print_changes, render
 from perf.stats import RatioInterval
 from perf.verdicts import SignalVerdict
@@ -190,3 +190,8 @@ def test_the_first_baseline_of_a_case_is_said_to_be_one() -> None:
     file = io.StringIO()
     print_changes(Console(file=file), "nano-b4", [Change("ops", "", None, 3, None)], "nvidia-b200, torch 2.14")
     assert file.getvalue().startswith("nano-b4: first baseline of this case on nvidia-b200, torch 2.14, 1 signal\n")
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(5, "5 s"), (90, "90 s"), (120, "2 min"), (900, "15 min")])
+def test_times_are_told_as_they_are_asked_for(seconds: float, told: str) -> None:
+    assert minutes(seconds) == told

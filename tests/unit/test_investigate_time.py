@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+from factories import CPU_COMPILED, a_record, a_signal
+
+from perf.investigate_time import Room
+from perf.record import Record
+
+
+def compiled(misses: int) -> Record:
+    first, missed = a_signal("first_step", 160, "info", "s"), a_signal("inductor_cache_misses", misses, "info")
+    return a_record([first, missed], CPU_COMPILED)
+
+
+def test_without_a_budget_there_is_always_room() -> None:
+    room = Room(None)
+    room.take("a", 1e9, None)
+    assert room.has("a")
+
+
+def test_a_first_round_always_has_room_and_another_what_the_last_one_took() -> None:
+    room = Room(100)
+    room.take("a", 60, None)
+    assert not room.has("a")
+    assert room.has("b")
+    room.take("b", 20, None)
+    assert room.has("b")  # 20 s are left
+
+
+@pytest.mark.parametrize(("misses", "again"), [(16, True), (0, False)])
+def test_a_cold_compile_does_not_count(misses: int, again: bool) -> None:
+    room = Room(100)
+    room.take("a", 210, compiled(misses))
+    assert room.has("a") == again
