@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from perf.candidates import Candidate
 
 
+# What a loss in float32 is from one in float64, as a share: sums of some thousand terms.
+_FLOAT32 = 1e-6
+
+
 class Loss(NamedTuple):
     """One loss: rfdetr's, the candidate's, and rfdetr's in float64 with the same matching; None: not to be had."""
 
@@ -77,4 +81,6 @@ def _off(value: float, reference: float | None) -> str:
     if not reference or not math.isfinite(value):
         return ""
     share = value / reference - 1
+    if abs(share) < _FLOAT32:
+        return " (as in float64)"
     return f" ({100 * abs(share):.2g} % {'below' if share < 0 else 'above'} float64)"

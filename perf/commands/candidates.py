@@ -24,7 +24,9 @@ FAILED = 1
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="*", metavar="NAME", help="default: all")
-    parser.add_argument("--check", action="store_true", help="hold the losses of each against those without it")
+    parser.add_argument(
+        "--check", action="store_true", help="hold the losses of each against those without it, and against float64"
+    )
     parser.add_argument("--lane", choices=("auto", *LANES), default="auto")
     parser.add_argument("--case", metavar="ID", help="whose losses; default: Nano, eager")
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 COMPILED = find_candidate("compiled_loss")
 BF16, FP32 = "nano-cpu-b2-bf16", "nano-cpu-b2"
 
-# Patches that get the losses of the labels through ``changed(real, outputs, rest)``.
+# Patches that put something of their own around rfdetr's losses of the labels.
 AROUND_LABELS = """
 from rfdetr.models.criterion import SetCriterion
 import torch
@@ -138,6 +138,7 @@ def test_compiled_without_fusion_the_losses_are_those_of_eager(tmp_path: Path) -
 @pytest.mark.slow
 def test_inductor_rounds_less_than_eager_and_is_right(tmp_path: Path) -> None:
     results = found(tmp_path, BF16, COMPILED_ON_A_CPU.format(backend="inductor"))
+    print(*(told for _, told in results.values()), sep="\n")  # for docs/sweep.md
     right, told = results["bfloat16"]
     assert right, told
     assert "are not those of eager, but nearer to float64" in told
