@@ -19,6 +19,8 @@ class DoesNotApply(Exception):  # noqa: N818  (says what happened)
 class Candidate(NamedTuple):
     """One candidate. ``case`` is measured for its speed, ``tolerance`` is the relative one of each loss; 0: bitwise.
 
+    Where it is not 0, a loss may be nearer to float64 than eager's instead: :mod:`perf.candidate_losses`.
+
     ``on_gpu``: it changes nothing on a CPU.
     """
 
@@ -34,7 +36,8 @@ class Candidate(NamedTuple):
         return FOLDER / f"{self.name}.py"
 
 
-# bf16 logits are summed in another order; fp32's epsilon times the some thousand terms of a sum.
+# float32 summed in another order: its epsilon times the some thousand terms of a sum. What bf16 does to eager's losses
+# is more; perf.candidate_losses judges that.
 _REORDERED = 1e-4
 CANDIDATES = (
     Candidate(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from perf.candidate_losses import Check, judged, read_checks
 from perf.commands.arguments import Command
 from perf.commands.output import say
 from perf.suites import LANES
@@ -24,7 +24,9 @@ FAILED = 1
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="*", metavar="NAME", help="default: all")
-    parser.add_argument("--check", action="store_true", help="hold the losses of each against those without it")
+    parser.add_argument(
+        "--check", action="store_true", help="hold the losses of each against those without it, and against float64"
+    )
     parser.add_argument("--lane", choices=("auto", *LANES), default="auto")
     parser.add_argument("--case", metavar="ID", help="whose losses; default: Nano, eager")
 
@@ -73,22 +75,17 @@ def _checked(candidate: Candidate, case: Case) -> tuple[int, str]:
     told = json.loads(done.stdout.splitlines()[-1])
     if "does_not_apply" in told:
         return EXIT_NOTHING_JUDGED, f"  {told['does_not_apply']}"
-    return compared(candidate, told["losses"], on_cpu=case.lane == "cpu")
+    return compared(candidate, read_checks(told["checks"]), on_cpu=case.lane == "cpu")
 
 
-def compared(candidate: Candidate, losses: dict[str, Any], *, on_cpu: bool) -> tuple[int, str]:
-    """Return the exit code and a line for losses before and after: 0 where all are within the tolerance."""
-    wrong = {name: pair for name, pair in losses.items() if not _alike(pair[0], pair[1], candidate.tolerance)}
-    if wrong:
-        shown = "; ".join(f"{name} {before!r} -> {after!r}" for name, (before, after) in wrong.items())
-        return FAILED, f"  {len(wrong)} of {len(losses)} losses differ: {shown}"
-    how = "bitwise equal" if all(a == b for a, b in losses.values()) else f"within {candidate.tolerance:g}"
-    note = "; it changes nothing on a CPU, so that this proves nothing of it" if on_cpu and candidate.on_gpu else ""
-    return 0, f"  {len(losses)} losses {how}{note}"
-
-
-def _alike(before: float, after: float, tolerance: float) -> bool:
-    return before == after or math.isclose(before, after, rel_tol=tolerance, abs_tol=tolerance * 1e-2)
+def compared(candidate: Candidate, checks: list[Check], *, on_cpu: bool) -> tuple[int, str]:
+    """Return the exit code and what each check found: 0 where the losses of all are right."""
+    results = [judged(candidate, check) for check in checks]
+    lines = [told for _, told in results]
+    right = all(fine for fine, _ in results)
+    if right and on_cpu and candidate.on_gpu:
+        lines.append("  it changes nothing on a CPU, so that this proves nothing of it")
+    return 0 if right else FAILED, "\n".join(lines)
 
 
 CANDIDATES_COMMAND = Command(

@@ -1,16 +1,16 @@
 from __future__ import annotations
 
-import math
 from types import SimpleNamespace
 
 import pytest
 
+from perf.candidate_losses import Check, Loss
 from perf.candidates import CANDIDATES, DoesNotApply, find_candidate, required
 from perf.case import find_case
 from perf.cli import main
 from perf.commands.candidates import compared
 
-LOSSES = {"loss_ce": (1.25, 1.25), "loss_bbox": (0.5, 0.5)}
+CHECKS = [Check("float32", 2.0**-24, (Loss("loss_ce", 1.25, 1.25, 1.25), Loss("loss_bbox", 0.5, 0.5, 0.5)))]
 
 
 def test_each_candidate_has_its_patch_and_a_case() -> None:
@@ -41,21 +41,14 @@ def test_what_rfdetr_lacks_is_said() -> None:
         required(owner, "forward", "_match_many")
 
 
-@pytest.mark.parametrize(
-    ("name", "after", "code", "told"),
-    [
-        ("device_assignment", 0.5, 0, "2 losses bitwise equal"),
-        ("device_assignment", 0.5000001, 1, "1 of 2 losses differ: loss_bbox 0.5 -> 0.5000001"),
-        ("compiled_loss", 0.5000001, 0, "2 losses within 0.0001"),
-        ("compiled_loss", 0.501, 1, "loss_bbox 0.5 -> 0.501"),
-        ("compiled_loss", math.nan, 1, "loss_bbox 0.5 -> nan"),
-    ],
-)
-def test_losses_are_held_against_each_other(name: str, after: float, code: int, told: str) -> None:
-    found, text = compared(find_candidate(name), {**LOSSES, "loss_bbox": (0.5, after)}, on_cpu=False)
+def test_one_check_that_fails_fails_the_candidate() -> None:
+    fine = Check("bfloat16", 2.0**-8, (Loss("loss_ce", 1.0, 1.0, 1.0),))
+    wrong = Check("float32", 2.0**-24, (Loss("loss_ce", 1.0, 1.001, 1.0),))
 
-    assert found == code
-    assert told in text
+    code, told = compared(find_candidate("compiled_loss"), [fine, wrong], on_cpu=False)
+    assert code == 1
+    assert told.splitlines()[:2] == ["  bfloat16: 1 losses bitwise equal", "  float32: 1 of 1 losses differ"]
+    assert compared(find_candidate("compiled_loss"), [fine], on_cpu=False)[0] == 0
 
 
 def test_losses_that_differ_outweigh_a_candidate_that_does_not_apply(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,8 +59,8 @@ def test_losses_that_differ_outweigh_a_candidate_that_does_not_apply(monkeypatch
 
 
 def test_a_candidate_that_does_nothing_on_a_cpu_proves_nothing_there() -> None:
-    assert "proves nothing" in compared(find_candidate("compiled_loss"), LOSSES, on_cpu=True)[1]
-    assert "proves nothing" not in compared(find_candidate("device_assignment"), LOSSES, on_cpu=True)[1]
+    assert "proves nothing" in compared(find_candidate("compiled_loss"), CHECKS, on_cpu=True)[1]
+    assert "proves nothing" not in compared(find_candidate("device_assignment"), CHECKS, on_cpu=True)[1]
 
 
 def test_the_list_says_how_each_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
