@@ -33,7 +33,7 @@ NEED_COMPILE = ("backend", "dynamic", "mode", "suppress_errors", "capture_scalar
 class Case(BaseModel):
     """One thing to measure. Frozen and hashable; equal cases have equal ids.
 
-    ``lane="cpu"`` means the reduced model sizes of :mod:`perf.rfdetr_api`, run on a CPU.
+    ``lane="cpu"`` means the reduced model sizes of :mod:`perf.rfdetr_configs`, run on a CPU.
     ``measure`` is what a run does: time and count the step on a fixed batch, go through one epoch of the generated
     data set (:mod:`perf.shapes`), hold the compiled step against the eager one, train from random weights and score
     what that learned, say where the time of the training loop goes (``fit``), or read samples as a training would,

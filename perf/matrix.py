@@ -13,7 +13,7 @@ from pathlib import Path
 # The release that is measured unless ``--rfdetr`` says otherwise. Pinned here and nowhere else.
 DEFAULT_RFDETR = "1.11.2"
 
-# Every release in the span that perf/rfdetr_api.py knows the differences of; `nox -s releases` proves it.
+# Every release in the span that the perf/rfdetr_* modules know the differences of; `nox -s releases` proves it.
 RELEASES = ("1.9.0", "1.9.1", "1.9.2", "1.9.3", "1.9.4", "1.10.0", "1.10.1", "1.11.0", "1.11.1", "1.11.2")
 
 # The torch minor of the project's own tests, and of the cpu lane's committed baselines.

@@ -13,7 +13,8 @@ from typing import Any
 from perf.case import Case
 from perf.dataset import COCO_HEAD
 from perf.epochs import Epoch, read_epochs, write_epochs
-from perf.rfdetr_api import Built, More, build
+from perf.rfdetr_api import Built, build
+from perf.rfdetr_configs import More
 
 LAST = "last.ckpt"  # rewritten by rfdetr after every epoch
 

@@ -16,7 +16,8 @@ from unittest import mock
 from perf.case import Case
 from perf.dataset import DataSet
 from perf.record import write_atomically
-from perf.rfdetr_api import Built, More, build, task_of
+from perf.rfdetr_api import Built, build
+from perf.rfdetr_configs import More, task_of
 from perf.shapes import ANNOTATIONS, MANIFEST, ShapesSpec, write_shapes
 
 ADAPTATION = "no checkpoint is written: rfdetr's own checkpoint callbacks are left out"

@@ -16,7 +16,7 @@ from unittest import mock
 
 from perf.case import Case
 from perf.dataset import DataSet
-from perf.rfdetr_api import More, build_configs, version
+from perf.rfdetr_configs import More, build_configs, version
 
 Part = Literal["decode", "resize", "augment", "normalize"]
 # What rfdetr's gpu backend takes from the workers: it augments and normalizes whole batches on the device.

@@ -13,7 +13,8 @@ from typing import Any
 from perf.case import Case
 from perf.dataset import DataSet
 from perf.recipe import Recipe
-from perf.rfdetr_api import Built, More, build, task_of
+from perf.rfdetr_api import Built, build
+from perf.rfdetr_configs import More, task_of
 from perf.scoring import Detection
 
 # What the evaluator of rfdetr calls its scores; the weights that it ships are the averaged ones, where there are such.

@@ -43,7 +43,8 @@ from perf.progress import Progress
 from perf.recipe import recipe_of, write_data
 from perf.record import PATCHED, TIMED, Record, Signal, file_digest, write_record
 from perf.report.epochs import draw_metrics
-from perf.rfdetr_api import Built, Sample, Stepper, build, fit, flags, task_of, validate
+from perf.rfdetr_api import Built, Sample, Stepper, build, fit, flags, validate
+from perf.rfdetr_configs import task_of
 from perf.rfdetr_epochs import EpochClock, build_epochs, fit_epochs
 from perf.rfdetr_fit import build_fit, write_fit_data
 from perf.rfdetr_steering import steered

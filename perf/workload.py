@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from perf.case import Case
-from perf.rfdetr_api import Sample, Task, task_of
+from perf.rfdetr_api import Sample
+from perf.rfdetr_configs import Task, task_of
 
 # RF-DETR's own throughput investigation used 12 boxes an image; COCO's mean is about 7.
 BOXES_PER_IMAGE = 12

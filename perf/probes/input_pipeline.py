@@ -26,7 +26,7 @@ from perf.photos import FORMATS, Format, PhotoSpec, write_photos
 from perf.probes.phases import CurrentPhase
 from perf.probes.work import calls_of, calls_signal
 from perf.record import Part, Signal
-from perf.rfdetr_api import shipped_resolution, shipped_resolutions, task_of, version
+from perf.rfdetr_configs import shipped_resolution, shipped_resolutions, task_of, version
 from perf.rfdetr_input import (
     AUGMENTING,
     KORNIA,

@@ -3,6 +3,6 @@
 Imported by the runs of a replay, on both sides, before anything is built.
 """
 
-from perf import rfdetr_api
+from perf import rfdetr_configs
 
-rfdetr_api._REDUCED["group_detr"] = 13
+rfdetr_configs._REDUCED["group_detr"] = 13

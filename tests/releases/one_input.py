@@ -12,7 +12,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from perf import rfdetr_api
+from perf import rfdetr_configs
 from perf.case import Case
 from perf.dataset import read_data_set
 from perf.photos import write_photos
@@ -33,7 +33,7 @@ def answers(scratch: Path) -> dict[str, Any]:
     found = {signal.name: signal for signal in [*probe._formats("", photos), *probe._formats("_large", large)]}
     module = input_module(CASE, probe.data, scratch)
     return {
-        "version": rfdetr_api.version(),
+        "version": rfdetr_configs.version(),
         "jpeg": parts(found["getitem_jpeg"]),
         "bmp_large": parts(found["getitem_bmp_large"]),
         "png_large": parts(found["getitem_png_large"]),

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
-from perf import rfdetr_api
+from perf import rfdetr_configs
 from perf.case import Case, MultiScale
 from perf.configs import KNOWN
 from perf.probes import compilation
@@ -116,7 +116,7 @@ def compiled() -> dict[str, Any]:
 def answers() -> dict[str, Any]:
     modes: tuple[MultiScale, ...] = get_args(MultiScale)
     return {
-        "version": rfdetr_api.version(),
+        "version": rfdetr_configs.version(),
         "full_size": {config: module_error(Case(config=config)) for config in KNOWN},
         "steps": {config: one_step(config) for config in KNOWN},
         "multi_scale": {mode: multi_scale(mode) for mode in modes},

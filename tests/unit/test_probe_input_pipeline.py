@@ -28,7 +28,7 @@ from perf.probes.input_pipeline import (
     shares,
 )
 from perf.record import Signal
-from perf.rfdetr_api import shipped_resolutions
+from perf.rfdetr_configs import shipped_resolutions
 from perf.rfdetr_input import input_module
 
 pytestmark = pytest.mark.filterwarnings("default")

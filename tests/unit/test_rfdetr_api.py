@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from perf import rfdetr_api
-from perf.case import Case, MultiScale
-from perf.configs import KNOWN, config_name, config_names
-from perf.rfdetr_api import Built, Stepper, build, build_module, fit, flags, task_of
+from perf.case import Case
+from perf.configs import KNOWN, config_name
+from perf.rfdetr_api import Built, Stepper, build, build_module, fit, flags
+from perf.rfdetr_configs import Task, task_of
 from perf.workload import BOXES_PER_IMAGE, make_samples
 
 if importlib.util.find_spec("rfdetr") is None:
@@ -104,14 +104,6 @@ def test_the_module_of_the_gpu_lane_builds_without_a_gpu(tmp_path: Path) -> None
     assert built.adaptations == []
 
 
-# Up to 1.10.1 two booleans; tests/releases looks at those.
-@pytest.mark.parametrize("mode", ["off", "per-batch", "per-sample"])
-def test_multi_scale_is_what_the_case_says(mode: MultiScale, tmp_path: Path) -> None:
-    built = build_module(cpu_case(multi_scale=mode), tmp_path)
-
-    assert built.train_config.multi_scale.value == mode
-
-
 def test_per_batch_resizes_each_step_anew(tmp_path: Path) -> None:
     _, batches = stepped(cpu_case(multi_scale="per-batch"), tmp_path, steps=2)
 
@@ -147,38 +139,12 @@ def test_what_the_step_raises_comes_out_of_fit(tmp_path: Path) -> None:
     assert caught.value is seen
 
 
-def test_a_config_that_this_rfdetr_lacks_lists_those_it_has(tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match=r"rfdetr \d.* ships no config 'tiny'; it has: base, .*nano, .*keypoint-preview$"
-    ):
-        build(cpu_case("tiny"), tmp_path)
-
-
-def test_a_setting_that_this_rfdetr_lacks_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    # What 1.10.1 and older look like; tests/releases asks the real ones.
-    config: Any = rfdetr_api.shipped_configs()["nano"]
-    monkeypatch.delitem(config.model_fields, "cuda_graphs")
-
-    with pytest.raises(ValueError, match=r"has no RFDETRNanoConfig\.cuda_graphs; run another case, or a newer rfdetr"):
-        build(cpu_case(cuda_graphs=True), tmp_path)
-
-
 def test_padding_a_single_image_is_refused() -> None:
     with pytest.raises(ValueError, match="nano-cpu-b1-padded: padding needs a batch of at least 2"):
         make_samples(cpu_case(padded=True), 128)
 
 
-@pytest.mark.parametrize(
-    ("config", "classes", "masks", "keypoints"),
-    [("base", 80, False, 0), ("seg-2xlarge", 80, True, 0), ("keypoint-preview", 1, False, 17)],
-)
-def test_the_task_is_read_from_the_config(config: str, classes: int, masks: bool, keypoints: int) -> None:
-    task = task_of(cpu_case(config))
-
-    assert (task.classes, task.masks, task.keypoints) == (classes, masks, keypoints)
-
-
-def by_rfdetr(task: rfdetr_api.Task, size: int) -> dict[str, Any]:
+def by_rfdetr(task: Task, size: int) -> dict[str, Any]:
     """Return the target that rfdetr's own data set makes of one COCO annotation."""
     from PIL import Image
     from rfdetr.datasets.coco import ConvertCoco
@@ -242,24 +208,6 @@ def test_keypoints_lie_in_their_boxes_and_are_zero_where_not_labelled() -> None:
     assert set(visibility.unique().tolist()) == {0.0, 1.0, 2.0}
     assert ((points - centres).abs() <= sizes / 2)[visibility > 0].all()
     assert (points[visibility == 0] == 0).all()
-
-
-def test_the_configs_found_without_an_import_are_those_that_the_import_finds() -> None:
-    assert set(config_names()) == set(rfdetr_api.shipped_configs())
-
-
-@pytest.mark.parametrize(("expanded", "square"), [(True, False), (False, True)])
-def test_the_settings_of_shapes_reach_rfdetr(expanded: bool, square: bool, tmp_path: Path) -> None:
-    config = build_module(cpu_case(expanded_scales=expanded, square=square), tmp_path).train_config
-    assert (config.expanded_scales, config.square_resize_div_64) == (expanded, square)
-
-
-@pytest.mark.parametrize(("augmentation", "backend"), [("cpu", "cpu"), ("gpu", "kornia")])
-def test_augmentation_is_where_the_case_has_it(augmentation: Any, backend: str, tmp_path: Path) -> None:
-    built = build_module(cpu_case(measure="epoch", augmentation=augmentation), tmp_path)
-
-    found = built.train_config.augmentation_backend
-    assert getattr(found, "value", found) == backend
 
 
 def test_settings_other_than_the_defaults_are_told_and_no_path_among_them(tmp_path: Path) -> None:

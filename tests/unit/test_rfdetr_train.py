@@ -14,7 +14,8 @@ from perf.case import Case
 from perf.dataset import DataSet, Image, Split, read_data_set
 from perf.probes.input_pipeline import one_thread
 from perf.recipe import recipe_of, write_data
-from perf.rfdetr_api import More, build_module
+from perf.rfdetr_api import build_module
+from perf.rfdetr_configs import More
 from perf.rfdetr_steering import steered
 from perf.rfdetr_train import build_training, detections_of, most_detections, postprocessed, shipped_score, train
 from perf.scoring import Detection
