@@ -61,7 +61,7 @@ def _kept(session: Session, replay: Replay, result: Result) -> Kept:
             "python": machine.python,
             "cpu": f"{machine.cpu_model} x{machine.cpu_count}",
             "device": machine.device,
-            "suite_commit": machine.suite_commit and machine.suite_commit[:9],
+            "suite_commit": machine.suite_state,
             "spent": {_work(replay, side): round(sum(map(_seconds, sides[side]))) for side in sides},
             "date": max(run.started for run in runs).date(),
         }
