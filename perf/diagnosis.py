@@ -19,6 +19,8 @@ BOUND = 0.8
 # than the step, however small it is. Below a tenth it is worth at most 1.11x, and fetching a finished batch, the first
 # batches of an epoch and the scatter of a shared host (README: runs 5 % apart) can make as much.
 INPUT = 0.1
+# A ceiling below this, or so close to one of the same share, tells nothing: runs differ by as much (see INPUT).
+WORTH = 1.05
 # Without workers the loop loads by itself: every batch waits, and that is the pace only where it is most of the step.
 INPUT_ALONE = 0.5
 
@@ -68,15 +70,20 @@ class Ceiling(NamedTuple):
     times: float
 
     @property
-    def text(self) -> str:
-        """The whole of it, as a sentence."""
+    def gain(self) -> str:
+        """What could be gained, as the rest of a sentence."""
         # What is near 1 is told apart by its hundredths.
         times = f"{self.times:.2f}" if self.times < 2 else f"{self.times:.1f}"
-        return f"{self.because}: at most {times}x from {self.removed}, as measured here."
+        return f"at most {times}x from {self.removed}, as measured here."
+
+    @property
+    def text(self) -> str:
+        """The whole of it, as a sentence."""
+        return f"{self.because}: {self.gain}"
 
 
 class Diagnosis(NamedTuple):
-    """What sets the pace, in a sentence; the numbers behind it; what could be gained at most, the largest first.
+    """What sets the pace, in a sentence; the numbers behind it; what could be gained at most, its own ceiling first.
 
     ``agree`` of ``runs`` come to the same by themselves.
     """
@@ -92,6 +99,11 @@ class Diagnosis(NamedTuple):
     def ceiling(self) -> str:
         """The ceiling that belongs to the diagnosis, as a sentence; empty where nothing can be said."""
         return self.ceilings[0].text if self.ceilings else ""
+
+    @property
+    def told(self) -> str:
+        """The diagnosis and its ceiling as one sentence: it names the share that the ceiling is of."""
+        return f"{self.sentence.removesuffix('.')}: {self.ceilings[0].gain}" if self.ceilings else self.sentence
 
 
 def shares(budget: Budget) -> Shares | None:
@@ -235,7 +247,7 @@ def _loaders(workers: int) -> str:
 
 
 def _ceilings(found: Shares, kind: Kind) -> list[Ceiling]:
-    """Return what each removal could give; that of the diagnosis first."""
+    """Return what each removal could give; that of the diagnosis first, and of the others those that tell more."""
     busy = f"GPU busy for {_percent(found.busy)} of a step"
     starved = f"Waiting for input {_percent(found.input)} of a step"
     gains: dict[str, tuple[str, str, float | None]] = {
@@ -248,7 +260,18 @@ def _ceilings(found: Shares, kind: Kind) -> list[Ceiling]:
     order = [first, *(name for name in gains if name != first)]
     # A GPU that computes nothing would make it infinite.
     known = [gains[name] for name in order if gains[name][2] is not None]
-    return [Ceiling(why, removed, 1 / (1 - gain)) for why, removed, gain in known if gain is not None and gain < 1]
+    each = [Ceiling(why, removed, 1 / (1 - gain)) for why, removed, gain in known if gain is not None and gain < 1]
+    return _telling(each)
+
+
+def _telling(each: Sequence[Ceiling]) -> list[Ceiling]:
+    """Return the first of ``each``, and those of the others that are worth it and no other's twin."""
+    found = list(each[:1])
+    for one in each[1:]:
+        twins = [a for a in found if a.because == one.because and one.times < WORTH * a.times]
+        if one.times >= WORTH and not twins:
+            found.append(one)
+    return found
 
 
 def _without_gpu(budgets: Sequence[Budget], workers: int) -> Diagnosis:

@@ -90,7 +90,7 @@ def _diagnosis(found: Found) -> list[Block]:
         told = "No diagnosis: the runs of the training loop are not of one machine and installation."
         return [Paragraph(told, strong=True), Items(differ)]
     made = diagnose(budgets(fit), fit.case.workers, has_gpu=fit.case.lane == "gpu")
-    said: list[Block] = [Paragraph(" ".join(filter(None, (made.sentence, made.ceiling))), strong=True)]
+    said: list[Block] = [Paragraph(made.told, strong=True)]
     evidence: list[Text] = [*made.evidence, *_agreement(made), *(one.text for one in made.ceilings[1:])]
     return [*said, Items(evidence)] if evidence else said
 

@@ -60,10 +60,30 @@ def test_the_ceiling_of_a_host_bound_step_is_what_the_gpu_leaves() -> None:
     assert found.ceiling == "GPU busy for 12.5 % of a step: at most 8.0x from removing all host time, as measured here."
     assert {one.removed: pytest.approx(one.times, rel=1e-6) for one in found.ceilings} == {
         "removing all host time": 8.0,
-        "never waiting for input": 1.0,
         "never waiting in a synchronizing call": 1 / 0.95,
-        "keeping the GPU busy all the time": 8.0,
     }
+
+
+def test_ceilings_that_tell_nothing_more_are_left_out() -> None:
+    apart = diagnose([Budget(100, 9, busy=11, sync_wait=5)], 2)
+    alike = diagnose([Budget(141, 0.12, busy=16.8, sync_wait=1.3)], 2)
+
+    assert [(one.removed, round(one.times, 2)) for one in apart.ceilings] == [
+        ("removing all host time", 5.0),
+        ("never waiting for input", 1.1),
+        ("never waiting in a synchronizing call", 1.05),
+        ("keeping the GPU busy all the time", 9.09),
+    ]
+    # On an H200, where the others were 1.00x, 1.01x and 8.4x.
+    assert [(one.removed, round(one.times, 1)) for one in alike.ceilings] == [("removing all host time", 8.3)]
+
+
+def test_the_diagnosis_and_its_ceiling_are_one_sentence_with_the_share_in_it_once() -> None:
+    assert diagnose([Budget(100, 2, busy=85)], 2).told == (
+        "GPU-bound: the GPU is busy for 85 % of a step: at most 1.18x from keeping the GPU busy all the time, "
+        "as measured here."
+    )
+    assert diagnose([], 2).told == "Unknown: no run of the training loop finished."
 
 
 def test_the_ceiling_of_an_input_bound_step_is_without_the_wait_alone() -> None:

@@ -48,8 +48,7 @@ def test_the_diagnosis_comes_first_with_its_evidence(whole: tuple[str, str]) -> 
     assert lines[0] == "# Where a training step goes: nano, batch size 4, NVIDIA H200"
     assert lines[2] == (
         "**Host-bound: the host is at work for 94.6 % of a step or more, waiting for the GPU for 4.95 % at most, and "
-        "the GPU is busy for 11.9 %. GPU busy for 11.9 % of a step: at most 8.2x from removing all host time, as "
-        "measured here.**"
+        "the GPU is busy for 11.9 %: at most 8.2x from removing all host time, as measured here.**"
     )
     assert lines[4].startswith("- GPU busy: 11.9 % (11.8 % to 12 %, 3 runs) of a step")
 
