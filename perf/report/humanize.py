@@ -29,21 +29,24 @@ def minutes(time: float) -> str:
     return f"{time:.0f} s" if time < 120 else f"{time / 60:.0f} min"
 
 
-def number(value: float | None, kind: Kind, unit: str) -> str:
-    """Return a value with its unit: counts exactly, times and sizes on a readable scale, ``-`` for None."""
+def number(value: float | None, kind: Kind, unit: str, *, least: int = 1) -> str:
+    """Return a value with its unit: counts exactly, times and sizes on a readable scale, ``-`` for None.
+
+    ``least``: decimals of a time or size at least, also where four digits stand before the point.
+    """
     if value is None:
         return "-"
-    if unit in _TIME:
-        return _scaled(value * _TIME[unit], _TIME_LADDER)
-    if unit in _BYTES:
-        return _scaled(value * _BYTES[unit], _BYTES_LADDER)
+    for units, ladder in ((_TIME, _TIME_LADDER), (_BYTES, _BYTES_LADDER)):
+        if unit in units:
+            # Nothing is on every scale: it keeps its own.
+            return _scaled(value * units[unit], ladder, least) if value else f"0 {unit}"
     shown = plain(value)
     return shown if kind.startswith("count") or unit in _COUNTS else f"{shown} {unit}"
 
 
 def over_runs(values: Sequence[float], kind: Kind, unit: str) -> str:
     """Return the median of the runs with its unit, their range, and their number n; not of none."""
-    middle, low, high = (number(_told(end(values), kind), kind, unit) for end in (statistics.median, min, max))
+    middle, low, high = (number(_told(end(values), kind), kind, unit, least=0) for end in (statistics.median, min, max))
     if low == high:
         return f"{middle} (n={len(values)}{', all alike' if len(values) > 1 else ''})"
     shared = high.rpartition(" ")[2]
@@ -73,14 +76,14 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
-def _scaled(value: float, ladder: tuple[tuple[float, str], ...]) -> str:
+def _scaled(value: float, ladder: tuple[tuple[float, str], ...], least: int) -> str:
     threshold, unit = next((step for step in ladder if abs(value) >= step[0]), ladder[-1])
     scaled = value / _SCALES.get(unit, threshold)
-    if unit == "B" or scaled == 0:
+    if unit == "B":
         return f"{plain(scaled)} {unit}"
-    return f"{scaled:.{_decimals(abs(scaled))}f} {unit}"
+    return f"{scaled:.{_decimals(abs(scaled), least)}f} {unit}"
 
 
-def _decimals(value: float) -> int:
-    """Return how many decimals make four digits, at least one."""
-    return 3 if value < 10 else 2 if value < 100 else 1
+def _decimals(value: float, least: int) -> int:
+    """Return how many decimals make four digits, at least ``least``."""
+    return 3 if value < 10 else 2 if value < 100 else max(1 if value < 1000 else 0, least)

@@ -135,7 +135,7 @@ def test_any_name_renders(name: str) -> None:
         (95.1234, "wall", "ms", "95.12 ms"),
         (0.0951, "wall", "s", "95.10 ms"),
         (157.25, "wall", "s", "157.2 s"),
-        (0, "wall", "s", "0 ns"),
+        (0, "wall", "s", "0 s"),
         (2097478144, "device", "B", "2097.5 MB"),
         (21.5e9, "device", "bytes", "21.50 GB"),
         (512, "device", "B", "512 B"),
