@@ -88,6 +88,36 @@ def paired_interval(base: Sequence[float], now: Sequence[float], confidence: flo
     return _interval(sample.mean, half)
 
 
+class MedianInterval(NamedTuple):
+    """A median and the two ends of its confidence interval, in the unit of the values."""
+
+    median: float
+    low: float
+    high: float
+
+    @property
+    def excludes_none(self) -> bool:
+        """Whether 0 is outside: what was measured is there, and its sign is known."""
+        return self.low > 0 or self.high < 0
+
+
+def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> MedianInterval | None:
+    """Return the median of ``values`` with its two-sided interval, whatever their distribution; None for too few.
+
+    Its ends are order statistics: the k-th smallest and the k-th largest, with the largest k for which fewer than k of
+    n fair coins fall on one side with probability (1 - confidence) / 2 at most (as scipy.stats.quantile_test has it,
+    which takes a second to import). At 95 % that needs six values, and is then the range of them.
+    """
+    ordered, count = sorted(values), len(values)
+    tail, rank = 2.0**-count, 0
+    while tail <= (1 - confidence) / 2:
+        rank += 1
+        tail += math.comb(count, rank) * 2.0**-count
+    if not rank:
+        return None
+    return MedianInterval(statistics.median(ordered), ordered[rank - 1], ordered[-rank])
+
+
 def pooled_interval(
     base: Sequence[float], now: Sequence[float], confidence: float = CONFIDENCE, noise: Noise = NO_NOISE
 ) -> RatioInterval | None:

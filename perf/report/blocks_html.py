@@ -43,7 +43,8 @@ code { font: 0.9em ui-monospace, monospace; overflow-wrap: anywhere; }
 figure { margin: 16px 0; } figcaption { color: var(--faint); font-size: 14px; }
 svg { display: block; width: 100%; overflow: visible; } svg text { fill: var(--ink); font: 12px system-ui, sans-serif; }
 svg .faint { fill: var(--faint); } svg .rail { fill: var(--box); stroke: var(--line); }
-svg .bar { fill: var(--accent); } svg .dot { fill: var(--accent); fill-opacity: 0.45; } svg .mark { stroke: var(--mark);
+svg .bar { fill: var(--accent); } svg .dot { fill: var(--accent); fill-opacity: 0.45; }
+  svg .beyond { fill: none; stroke: var(--mark); stroke-width: 2; } svg .mark { stroke: var(--mark);
   stroke-width: 2; stroke-dasharray: 5 3; } svg .middle { stroke: var(--ink); stroke-width: 2; }
 .swatch { display: inline-block; width: 11px; height: 11px; margin-right: 6px; border: 1px solid var(--line); }
 """

@@ -6,6 +6,7 @@ narrow screen as on a wide one, which a scaled picture is not. Names come from e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -84,21 +85,32 @@ def _bar(top: int, row: Bar, most: float) -> str:
     return f"{_label(top, row.name, LONGEST - len(row.told))}{told}{_rail(top)}{rect}"
 
 
-def strips(rows: Sequence[Run], unit: str) -> str:
-    """Return for each run a dot a sample on a common axis, and a line at the value that stands for the run."""
+def strips(rows: Sequence[Run], unit: str, most: float = math.inf) -> str:
+    """Return for each run a dot a sample on a common axis, and a line at the value that stands for the run.
+
+    The axis ends at ``most``: what is beyond stands at its end, hollow, and the axis says so.
+    """
     values = [value for row in rows for value in (*row.samples, row.value)]
-    low, high = min(values, default=0.0), max(values, default=0.0)
+    low, beyond = min(values, default=0.0), max(values, default=0.0) > most
+    high = max((value for value in values if value <= most), default=low)
     found = [_strip(place * ROW, row, low, high - low, unit) for place, row in enumerate(rows)]
     bottom = len(rows) * ROW
-    ends = ((0, "start", low), (100, "end", high))
-    found += [f'<text x="{x}%" y="{bottom + 12}" text-anchor="{a}">{v:.4g} {escape(unit)}</text>' for x, a, v in ends]
+    more = " or more" if beyond else ""
+    ends = ((0, "start", f"{low:.4g} {unit}"), (100, "end", f"{high:.4g} {unit}{more}"))
+    found += [
+        f'<text x="{x}%" y="{bottom + 12}" text-anchor="{anchor}">{escape(told)}</text>' for x, anchor, told in ends
+    ]
     return _svg(bottom + 18, ", ".join(row.name for row in rows), found)
 
 
 def _strip(top: int, row: Run, low: float, width: float, unit: str) -> str:
     middle = top + ABOVE + BAR // 2
-    dots = [f'<circle class="dot" cx="{_part(one - low, width):.2f}%" cy="{middle}" r="4"/>' for one in row.samples]
-    x = f"{_part(row.value - low, width):.2f}%"
+    dots = [
+        f'<circle class="{"dot" if one - low <= width else "beyond"}" cx="{min(100, _part(one - low, width)):.2f}%" '
+        f'cy="{middle}" r="4"/>'
+        for one in row.samples
+    ]
+    x = f"{min(100, _part(row.value - low, width)):.2f}%"
     line = f'<line class="middle" x1="{x}" x2="{x}" y1="{top + ABOVE - 2}" y2="{top + ABOVE + BAR + 2}"/>'
     told = f"{row.name}: {row.value:.4g} {unit}, {len(row.samples)} steps"
     return f"{_label(top, told)}{_rail(top)}{''.join(dots)}{line}"

@@ -15,17 +15,17 @@ from perf.record import write_atomically
 from perf.report.blocks import Block, Code, Heading, Items, Link, Paragraph, Text
 from perf.report.blocks_html import page
 from perf.report.blocks_markdown import markdown
+from perf.report.investigation_gpu import gpu_section
 from perf.report.investigation_input import input_section
 from perf.report.investigation_setting import differences, methods, setting
 from perf.report.investigation_step import (
     candidate,
     compile_section,
-    gpu_section,
     memory_section,
     more_section,
     step_section,
-    sync_section,
 )
+from perf.report.investigation_syncs import sync_section
 from perf.report.investigation_traceml import traceml_section
 from perf.report.missing import Missing
 

@@ -1,26 +1,27 @@
-"""Sections of an investigation about the step: its phases, the GPU, the syncs, memory, compile, a candidate."""
+"""Sections of an investigation about the step: its phases, memory, logging, compile, a candidate."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 
 from perf.findings import Runs, Spread
 from perf.investigation import BASE, HEAD, Found
-from perf.probes.fit_profile import REST
 from perf.quality_gates import MAP
-from perf.report.blocks import Block, Code, Command, Figure, Heading, Paragraph, Table, Text, joined, pieces
-from perf.report.figures import Bar, Run, bars, stacked, strips, swatch
-from perf.report.humanize import number, over_runs
+from perf.report.blocks import Block, Code, Command, Figure, Heading, Paragraph, Table, Text
+from perf.report.figures import stacked, swatch
+from perf.report.humanize import over_runs
+from perf.report.investigation_cost import COSTS, cost
 from perf.report.investigation_setting import commands
+from perf.report.investigation_updates import strips_of, updates_told
 from perf.report.missing import Missing
 from perf.stats import paired_interval
 
 # Of a long list the first; the rest is in the records.
 MOST_ROWS = 12
-MOST_LINES = 3
 # Phases have to sum to the update within so much of it.
 SUMS = 0.01
+# What adding up floats may lose.
+EXACT = 1e-9
 
 
 def shown(spread: Spread | None) -> str:
@@ -40,7 +41,8 @@ def step_section(found: Found, missing: Missing) -> list[Block]:
     step = fit.spread("fit_step") if fit else None
     if fit is None or step is None:
         return [*title, *missing.say("phases of an update", fit, "fit_step")]
-    return [*title, *_phases_table(fit, step), *made_by(found, fit), *_phases_figure(fit, step), *_strips(fit)]
+    table = _phases_table(fit, step)
+    return [*title, *table, *updates_told(fit), *made_by(found, fit), *_phases_figure(fit, step), *strips_of(fit)]
 
 
 def _phases_table(fit: Runs, step: Spread) -> list[Block]:
@@ -48,7 +50,7 @@ def _phases_table(fit: Runs, step: Spread) -> list[Block]:
     rows: list[list[Text]] = []
     for name, spread in host.items():
         per_kernel = [shown(column.get(name)) for column in (busy, idle, kernels)]
-        rows.append([Code(name), shown(spread), _share(spread.median, step.median), *per_kernel])
+        rows.append([Code(name), shown(spread), share(spread.median, step.median), *per_kernel])
     whole = [shown(fit.spread(name)) for name in ("fit_gpu_busy", "fit_gpu_idle", "fit_kernels")]
     rows.append(["sum", shown(step), "100 %", *whole])
     headings = ("phase", "host", "share", "GPU busy", "GPU idle, profiled", "kernels")
@@ -66,12 +68,12 @@ def _phases_table(fit: Runs, step: Spread) -> list[Block]:
 def _residual(fit: Runs, host: Mapping[str, Spread], step: Spread) -> str:
     """Return what is in no phase, and whether phases sum to the update: in each run, since medians need not."""
     rest = host.get("other")
-    named = f"What is in no named phase is other, {_share(rest.median, step.median)} of it. " if rest else ""
+    named = f"What is in no named phase is other, {share(rest.median, step.median)} of it. " if rest else ""
     signals = [signal for record in fit.finished if (signal := record.signal("fit_step")) and signal.value]
     apart = max((abs(sum(p.value for p in one.parts) - one.value) / one.value for one in signals), default=0.0)
     if apart > SUMS:
         return f"{named}The phases do not sum to the update, but miss it by {100 * apart:.3g} %: trust no share of it."
-    return f"{named}In every run the phases sum to the update within {100 * apart:.3f} %."
+    return f"{named}In every run the phases sum to the update{f' within {100 * apart:.2g} %' if apart > EXACT else ''}."
 
 
 def _swatches(host: Mapping[str, Spread]) -> list[str]:
@@ -90,37 +92,12 @@ def _phases_figure(fit: Runs, step: Spread) -> list[Block]:
     return [Figure(stacked(rows, list(dict.fromkeys([*host, *busy])), whole), f"{told} Colours: table.")]
 
 
-def _strips(fit: Runs) -> list[Block]:
-    signals = [(record.run, signal) for record in fit.finished if (signal := record.signal("fit_step"))]
-    rows = [Run(f"run {run}", signal.samples, signal.value) for run, signal in signals]
-    return [Figure(strips(rows, "ms"), "Every update that was timed, a row a run; the line is the run's mean.")]
-
-
-def _share(part: float, whole: float) -> str:
+def share(part: float, whole: float) -> str:
+    """Return a part in percent of the whole, ``-`` of none."""
     return f"{100 * part / whole:.2g} %" if whole else "-"
 
 
-def gpu_section(found: Found, missing: Missing) -> list[Block]:
-    """Return how busy the GPU is and with what."""
-    title: list[Block] = [Heading("GPU")]
-    fit = found.of("fit")
-    busy = fit.spread("fit_gpu_busy") if fit else None
-    if fit is None or busy is None:
-        return [*title, *missing.say("GPU busy, idle, kernels, GEMM", fit, "fit_gpu_busy")]
-    names = {
-        "GPU busy a step": "fit_gpu_busy",
-        "busy as a share of the step's wall time": "gpu_utilization",
-        "GPU idle a step, while profiled": "fit_gpu_idle",
-        "kernels a step": "fit_kernels",
-        "of them under 5 us": "small_kernels",
-        "matrix products (GEMM)": "gemm_time",
-        "rate of these": "gemm_rate",
-    }
-    rows, rest = _rows(fit, names, missing)
-    return [*title, Table(("signal", "value"), rows), *rest, *_small(fit), *_kernels(fit), *made_by(found, fit)]
-
-
-def _rows(runs: Runs, names: Mapping[str, str], missing: Missing) -> tuple[list[list[Text]], list[Block]]:
+def signal_rows(runs: Runs, names: Mapping[str, str], missing: Missing) -> tuple[list[list[Text]], list[Block]]:
     """Return a row for each signal that is there, and what stands for the others."""
     rows: list[list[Text]] = []
     rest: list[Block] = []
@@ -129,81 +106,9 @@ def _rows(runs: Runs, names: Mapping[str, str], missing: Missing) -> tuple[list[
         if spread is None:
             rest += missing.say(what, runs, name)
         else:
-            rows.append([(what, " (", Code(name), ")"), shown(spread) + (_rounds(runs, name) if name in COSTS else "")])
+            value = cost(runs, name) if name in COSTS else shown(spread)
+            rows.append([(what, " (", Code(name), ")"), value])
     return rows, rest
-
-
-def _small(fit: Runs) -> list[Block]:
-    small, all_of_them = fit.spread("small_kernels"), fit.spread("fit_kernels")
-    if not (small and all_of_them and all_of_them.median):
-        return []
-    return [Paragraph(f"{_share(small.median, all_of_them.median)} of the kernels are under 5 us.")]
-
-
-def _kernels(fit: Runs) -> list[Block]:
-    parts = {name: spread for name, spread in fit.parts("kernel_time").items() if name != REST}
-    if not parts:
-        return []
-    order = sorted(parts.items(), key=lambda item: -item[1].median)[:MOST_ROWS]
-    drawn = [Bar(name, spread.median, number(spread.median, spread.kind, spread.unit)) for name, spread in order]
-    rows: list[list[Text]] = [[Code(name), shown(spread)] for name, spread in order]
-    rows += [[REST, shown(_rest(fit, [name for name, _ in order]))], ["sum", shown(fit.spread("kernel_time"))]]
-    return [Table(("top kernels", "time a step"), rows), Figure(bars(drawn), "Top kernels: time a step.")]
-
-
-def _rest(fit: Runs, named: Sequence[str]) -> Spread:
-    """Return the time of the kernels that are not ``named``, also of those that records name."""
-    signals = [signal for record in fit.finished if (signal := record.signal("kernel_time"))]
-    values = [one.value - sum(part.value for part in one.parts if part.name in named) for one in signals]
-    return Spread(values, signals[0].kind, signals[0].unit)
-
-
-def sync_section(found: Found, missing: Missing) -> list[Block]:
-    """Return where the host waits for the GPU, how often, and at most for how long."""
-    title: list[Block] = [Heading("Host syncs")]
-    fit = found.of("fit")
-    wait, count = (fit.spread(name) if fit else None for name in ("sync_wait", "sync_counts"))
-    if fit is None or (wait is None and count is None):
-        return [*title, *missing.say("host syncs by line, their number and wait", fit, "sync_wait")]
-    waits, counts = fit.parts("sync_wait"), fit.parts("sync_counts")
-    lines = {**fit.where("sync_counts"), **{k: v for k, v in fit.where("sync_wait").items() if v}}
-    names = sorted({**waits, **counts}, key=lambda name: -(waits[name].median if name in waits else 0.0))
-    rows: list[list[Text]] = [["sum", "", shown(count), shown(wait)]]
-    for name in names[:MOST_ROWS]:
-        where = joined([Code(line) for line in lines.get(name, [])[:MOST_LINES]])
-        rows.append([Code(name), where, shown(counts.get(name)), shown(waits.get(name))])
-    told = (
-        "A wait is an upper bound of what a sync costs: whoever does not wait there may wait at the next one. "
-        "What was measured is what taking syncs out does: "
-    )
-    table = Table(("sync", "line", "a step", "host waits, at most"), rows)
-    return [*title, table, *_more_rows(len(names)), Paragraph((told, *_cost(fit, missing))), *made_by(found, fit)]
-
-
-def _more_rows(count: int) -> list[Block]:
-    return [Paragraph(f"{count - MOST_ROWS} more are in the records.")] if count > MOST_ROWS else []
-
-
-def _cost(fit: Runs, missing: Missing) -> tuple[str, ...]:
-    cost = fit.spread("sync_cost")
-    if cost is None:
-        missing.say("cost of syncs, by taking them out", fit, "sync_cost")
-        return ("not measured: ", Code(fit.missing("sync_cost")))
-    what = [Code(name) for name in fit.parts("sync_cost")]
-    return (shown(cost), " less (", *pieces(joined(what)), f"){_rounds(fit, 'sync_cost')}.")
-
-
-def _rounds(fit: Runs, name: str) -> str:
-    """Return how far the rounds of a cost lie apart; one that is below that is none (docs/fit.md)."""
-    signals = [signal for record in fit.finished if (signal := record.signal(name))]
-    samples = [sample for signal in signals for sample in signal.samples]
-    if len(samples) < 2:
-        return "; of one round, so no cost is shown" if samples else ""
-    low, high = (number(end, signals[0].kind, signals[0].unit) for end in (min(samples), max(samples)))
-    lost = abs(median(signal.value for signal in signals)) < max(samples) - min(samples)
-    return (
-        f"; {len(samples)} rounds from {low} to {high}{': lost in their scatter, so no cost is shown' if lost else ''}"
-    )
 
 
 def more_section(found: Found, missing: Missing) -> list[Block]:
@@ -220,7 +125,7 @@ def more_section(found: Found, missing: Missing) -> list[Block]:
         "the first validation": "first_validation",
         "the first update, with the start of the workers": "first_step",
     }
-    rows, rest = _rows(fit, names, missing)
+    rows, rest = signal_rows(fit, names, missing)
     parts: list[list[Text]] = [
         [("validation: ", Code(name)), shown(one)] for name, one in fit.parts("validation").items()
     ]
@@ -238,8 +143,6 @@ def memory_section(found: Found, missing: Missing) -> list[Block]:
     return [*title, Table(("phase", "peak allocated"), [*rows, ["highest", shown(peak)]]), *made_by(found, fit)]
 
 
-# Measured by leaving something out, in rounds.
-COSTS = ("logging_cost", "sync_cost")
 _STEP_SIGNALS = (
     "step_time",
     "gpu_busy",

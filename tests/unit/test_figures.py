@@ -43,6 +43,14 @@ def test_a_strip_has_a_dot_a_sample_and_the_ends_of_the_axis() -> None:
     assert ">5 ms<" in svg
 
 
+def test_a_strip_puts_what_is_beyond_its_axis_at_the_end_and_says_so() -> None:
+    svg = strips([Run("run 0", [1, 2, 3, 90], 24)], "ms", most=3)
+    dots = [(found.get("cx"), found.get("class")) for found in ET.fromstring(svg).iter("circle")]
+
+    assert dots == [("0.00%", "dot"), ("50.00%", "dot"), ("100.00%", "dot"), ("100.00%", "beyond")]
+    assert ">3 ms or more<" in svg
+
+
 @pytest.mark.parametrize("svg", [bars([]), strips([], "ms"), strips([Run("r", [], 3)], "ms"), stacked({}, [], 0)])
 def test_nothing_to_draw_is_still_a_picture(svg: str) -> None:
     assert ET.fromstring(svg).tag == "svg"

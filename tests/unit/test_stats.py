@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from perf.stats import (
     further_runs,
     least_excess,
     log_changes,
+    median_interval,
     noise_of,
     paired_interval,
     pooled_interval,
@@ -187,3 +189,19 @@ def test_further_pairs_are_the_fewest_that_take_the_boundary_out() -> None:
     half = scipy_stats.t.ppf(0.975, 4 + more - 1) * statistics.stdev(changes) / math.sqrt(4 + more)
     assert half < math.log(1.02) - statistics.fmean(changes)
     assert further_pairs([0.5, -0.5], 0.01) is None
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=6, max_size=60))
+def test_the_interval_of_a_median_is_that_of_scipy(values: list[float]) -> None:
+    found = median_interval(values)
+    known: Any = scipy_stats.quantile_test(values, p=0.5).confidence_interval(0.95)
+
+    assert found is not None
+    assert (found.low, found.high) == (known.low, known.high)
+    assert found.median == np.median(values)
+    assert found.excludes_none == (known.low > 0 or known.high < 0)
+
+
+@pytest.mark.parametrize("count", range(6))
+def test_fewer_than_six_values_have_no_interval(count: int) -> None:
+    assert median_interval([1.0] * count) is None
