@@ -10,7 +10,8 @@ from perf.input_rate import fewest_workers, input_bound, loader_rates, rate_name
 from perf.investigation import Found
 from perf.report.blocks import Block, Code, Figure, Heading, Paragraph, Table, Text
 from perf.report.figures import Bar, bars
-from perf.report.investigation_step import made_by, shown
+from perf.report.humanize import number
+from perf.report.investigation_step import made_by, share, shown
 from perf.report.missing import Missing
 
 _GETITEM = re.compile(r"getitem(_.*)?")
@@ -56,7 +57,7 @@ def _what(name: str) -> str:
 def _with_share(part: Spread | None, whole: Spread | None) -> str:
     if part is None or whole is None or not whole.median:
         return "-"
-    return f"{part.median:.3g} ms, {100 * part.median / whole.median:.2g} %"
+    return f"{number(part.median, part.kind, part.unit)}, {share(part.median, whole.median)}"
 
 
 def _loaders(runs: Runs, found: Found, missing: Missing) -> list[Block]:
@@ -64,9 +65,11 @@ def _loaders(runs: Runs, found: Found, missing: Missing) -> list[Block]:
     rates = {count: spread for count in counts if (spread := runs.spread(rate_name(count)))}
     if not rates:
         return missing.say("rates of loaders", runs, rate_name(runs.case.workers))
-    step = _step_rate(found)
+    step, fit = _step_rate(found), found.of("fit")
+    taken = (fit or runs).case.batch_size * (fit or runs).case.accumulate
     rows: list[list[Text]] = [
-        [f"{count} workers", shown(spread), _binds(spread.median, step)] for count, spread in rates.items()
+        [f"{count} workers", shown(spread), _binds(spread.median, step) if count else _by_itself(spread.median, taken)]
+        for count, spread in rates.items()
     ]
     drawn = [
         Bar(f"{count} workers", spread.median, f"{spread.median:.4g} samples/s") for count, spread in rates.items()
@@ -95,10 +98,19 @@ def _binds(rate: float, step: float | None) -> str:
     return {True: "yes", False: "no", None: "too close to call"}[input_bound(rate, step)]
 
 
+def _by_itself(rate: float, taken: int) -> str:
+    """Return what a loader without workers adds to each step: nothing loads while the loop computes."""
+    if rate <= 0:
+        return "not known: this loader yielded nothing"
+    told = number(1000 * taken / rate, "wall", "ms")
+    return f"in every step: the loop loads by itself, {told} for its {taken} samples"
+
+
 def _verdict(rates: dict[int, float], step: float | None) -> Paragraph:
     if step is None:
         return Paragraph("Whether input binds is not known: no step of the training loop was measured.")
-    enough = fewest_workers({count: rate for count, rate in rates.items() if rate > 0}, step)
+    # Without workers no rate is enough: a step waits for each of its samples.
+    enough = fewest_workers({count: rate for count, rate in rates.items() if count and rate > 0}, step)
     told = f"enough with {enough} workers or more" if enough is not None else "not enough with any number tried"
     return Paragraph(
         f"The step could take {step:.4g} samples/s, were there no wait for input; a loader alone is {told}. "
