@@ -18,8 +18,14 @@ SUMMARY = "final_summary.json"
 OURS = "same_steps.json"
 # Agreement asked for: the two read other clocks at other places, and a process more runs beside one of them.
 TOLERANCE = 0.05
-# Of a wait that is a small part of a step, a hundredth of the step is closer than anybody needs.
+# A wait that is a small part of a step agrees where a hundredth of the step is all that it is apart.
 OF_A_STEP = 0.01
+# Written against TraceML 0.5.0: instrumentation/patches/h2d_auto_timer_patch.py, integrations/lightning.py.
+_COPIES = (
+    "TraceML's is the GPU's time from before to after each tensor's copy, in sum (CUDA events; CUDA only). Ours is the "
+    "host's time in all of Lightning's batch_to_device: unpacking the targets, and under TraceML its hooks too, "
+    "which open its step there and set two events a tensor"
+)
 
 
 class SameSteps(BaseModel):
@@ -50,13 +56,22 @@ class Summary(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One quantity of both: ms by TraceML and by the fit probe, whether they agree (None: not asked), what differs."""
+    """One quantity of both: ms by TraceML and by the fit probe, whether they agree (None: not asked), what differs.
+
+    ``phases``: those of the fit probe that ``ours`` is the sum of; none for the whole step.
+    """
 
     name: str
     theirs: float | None
     ours: float
     agrees: bool | None
     boundary: str
+    phases: tuple[str, ...] = ()
+
+    @property
+    def by_share(self) -> bool:
+        """Whether it agrees only because it is less than :data:`OF_A_STEP` of a step that it is apart."""
+        return bool(self.agrees) and self.theirs is not None and abs(self.theirs - self.ours) > TOLERANCE * self.ours
 
 
 def read_summary(path: Path) -> Summary:
@@ -93,34 +108,43 @@ def compared(theirs: Summary, ours: SameSteps) -> list[Row]:
     step = ours.step
     outside = "TraceML's step ends where its callback's on_train_batch_end comes; what comes after it is in ours"
     fetch = "TraceML times the loader's __next__, ours all of Lightning's fetching"
+    value = theirs.values.get
     return [
-        _held("step", theirs.values.get("step_time_cpu_ms"), step, step, outside),
-        _held("input wait", theirs.values.get("dataloader_fetch_cpu_ms"), ours.part("input_wait"), step, fetch),
-        Row("host to device", theirs.values.get("h2d_ms"), ours.part("host_to_device"), None, "CUDA only in TraceML"),
-        Row("forward", theirs.values.get("forward_ms"), ours.part("forward"), None, "the model alone, in both"),
-        Row("backward", theirs.values.get("backward_ms"), ours.part("backward"), None, ""),
-        Row(
-            "optimizer",
-            theirs.values.get("optimizer_ms"),
-            ours.part("optimizer", "ema"),
-            None,
-            "TraceML's ends at its on_train_batch_end, so that EMA is in it; ours is the sum of both",
+        _held(Row("step", value("step_time_cpu_ms"), step, None, outside), TOLERANCE * step),
+        _held(
+            _row("input wait", value("dataloader_fetch_cpu_ms"), ours, fetch, "input_wait"),
+            max(TOLERANCE * ours.part("input_wait"), OF_A_STEP * step),
         ),
-        Row(
+        _row("host to device", value("h2d_ms"), ours, _COPIES, "host_to_device"),
+        _row("forward", value("forward_ms"), ours, "the model alone, in both", "forward"),
+        _row("backward", value("backward_ms"), ours, "", "backward"),
+        _row(
+            "optimizer",
+            value("optimizer_ms"),
+            ours,
+            "TraceML's ends at its on_train_batch_end, so that EMA is in it; ours is the sum of both",
+            *("optimizer", "ema"),
+        ),
+        _row(
             "residual",
-            theirs.values.get("residual_ms"),
-            ours.part("criterion", "matching", "logging", "other"),
-            None,
+            value("residual_ms"),
+            ours,
             "TraceML has no criterion; ours is criterion, matching, logging and other",
+            *("criterion", "matching", "logging", "other"),
         ),
     ]
 
 
-def _held(name: str, theirs: float | None, ours: float, step: float, boundary: str) -> Row:
-    if theirs is None:
-        return Row(name, None, ours, None, "not measured by TraceML")
-    agrees = abs(theirs - ours) <= max(TOLERANCE * ours, OF_A_STEP * step if name != "step" else 0.0)
-    return Row(name, theirs, ours, agrees, "" if agrees else boundary)
+def _row(name: str, theirs: float | None, ours: SameSteps, boundary: str, *phases: str) -> Row:
+    return Row(name, theirs, ours.part(*phases), None, boundary, phases)
+
+
+def _held(row: Row, apart: float) -> Row:
+    """Return ``row`` with whether both are within ``apart`` ms, and no boundary where they are."""
+    if row.theirs is None:
+        return row._replace(boundary="not measured by TraceML")
+    agrees = abs(row.theirs - row.ours) <= apart
+    return row._replace(agrees=agrees, boundary="" if agrees else row.boundary)
 
 
 def mean_parts(each: list[dict[str, float]]) -> list[Part]:
