@@ -25,20 +25,24 @@ COLOURS = (
 
 _STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1b1f24; --faint: #5b6470; --line: #d5dae0; --box: #f3f5f7;
-  --accent: #2f6fb3; --mark: #b3261e; }
+  --accent: #2f6fb3; --mark: #b3261e; --shade: #1b1f2459; }
 @media (prefers-color-scheme: dark) { :root { --paper: #14171b; --ink: #e6e9ed; --faint: #a0a9b4; --line: #363c44;
-  --box: #1e2329; --accent: #7fb2e5; --mark: #ff8a80; } }
+  --box: #1e2329; --accent: #7fb2e5; --mark: #ff8a80; --shade: #e6e9ed73; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 16px; max-width: 1080px; background: var(--paper); color: var(--ink);
   font: 16px/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
 h1 { font-size: 1.5rem; line-height: 1.25; } h2 { font-size: 1.2rem; margin-top: 2rem; } h3 { font-size: 1rem; }
 .first { background: var(--box); border-left: 4px solid var(--accent); padding: 12px 16px; font-weight: 600; }
-.scroll { overflow-x: auto; margin: 12px 0; }
+/* A shadow at the right while a table goes on there: the paper over it scrolls along and covers it at the end. */
+.scroll { overflow-x: auto; margin: 12px 0; background:
+  linear-gradient(to left, var(--paper) 40%, transparent) right / 56px 100% no-repeat local,
+  linear-gradient(to left, var(--shade), transparent) right / 28px 100% no-repeat scroll; }
 table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: 4px 12px 4px 0; border-bottom: 1px solid var(--line); }
 th { color: var(--faint); font-weight: 600; } td { min-width: 6em; }
 td:first-child { position: sticky; left: 0; min-width: 9em; max-width: 45vw; background: var(--paper); }
-code { font: 0.9em ui-monospace, monospace; overflow-wrap: anywhere; }
+code { font: 0.9em ui-monospace, monospace; overflow-wrap: anywhere; } td code { overflow-wrap: break-word; }
+.named { white-space: nowrap; }
 .command { color: var(--faint); font-size: 14px; } .command code { color: var(--ink); }
 figure { margin: 16px 0; } figcaption { color: var(--faint); font-size: 14px; }
 svg { display: block; width: 100%; overflow: visible; } svg text { fill: var(--ink); font: 12px system-ui, sans-serif; }
@@ -51,6 +55,9 @@ svg .bar { fill: var(--accent); } svg .dot { fill: var(--accent); fill-opacity: 
 
 
 FIRST = ' class="first"'
+# A word that is long on a screen of 400 px, and where it may break: not in what escaping made of a character.
+_LONG = re.compile(r"[\w/:.,-]{20,}")
+_PARTS = re.compile(r"(?<=\w[/:._])(?=\w)")
 
 
 def page(title: str, blocks: Sequence[Block]) -> str:
@@ -89,9 +96,10 @@ def _table(block: Table) -> str:
 
 
 def _cells(row: Sequence[Text], colour: str) -> str:
-    first = f'<span class="swatch {escape(colour)}"></span>' if colour else ""
-    shown = [inline(cell) for cell in row]
-    return "".join(f"<td>{first if index == 0 else ''}{cell}</td>" for index, cell in enumerate(shown))
+    shown = [f"<td>{inline(cell)}</td>" for cell in row]
+    if colour:  # and the name beside it, not below
+        shown[0] = f'<td class="named"><span class="swatch {escape(colour)}"></span>{inline(row[0])}</td>'
+    return "".join(shown)
 
 
 def _item(item: Text | Link) -> str:
@@ -106,7 +114,8 @@ def inline(text: Text) -> str:
 
 
 def _code(text: str) -> str:
-    return f"<code>{_plain(text)}</code>"
+    # A path may break behind what parts its words, rather than anywhere.
+    return f"<code>{_LONG.sub(lambda word: _PARTS.sub('<wbr>', word[0]), _plain(text))}</code>"
 
 
 def _plain(text: str) -> str:

@@ -36,7 +36,7 @@ def test_html_of_every_kind_of_block() -> None:
 
     assert "<h1>Where <code>a_b</code> goes</h1>" in shown
     assert '<p class="first">Host-bound: 12 % of a step.</p>' in shown
-    assert '<td><span class="swatch c1"></span>a | b</td><td>2 <code>x|y</code></td>' in shown
+    assert '<td class="named"><span class="swatch c1"></span>a | b</td><td>2 <code>x|y</code></td>' in shown
     assert '<a href="./base/run%200.json"><code>base/run 0.json</code></a>' in shown
     assert "<figure>\n<svg></svg>\n<figcaption>bars</figcaption>\n</figure>" in shown
 
@@ -96,3 +96,16 @@ def test_a_cell_stays_one_cell(text: str) -> None:
 
 def test_texts_are_joined_with_their_pieces() -> None:
     assert joined(["a", ("b ", Code("c"))]) == ("a", ", ", "b ", "c")
+
+
+def test_a_long_path_may_break_between_its_words_and_a_short_name_stays_whole() -> None:
+    shown = page("T", [Paragraph((Code("rfdetr/models/criterion.py:652"), " ", Code("host_to_device")))])
+
+    assert "<code>rfdetr/<wbr>models/<wbr>criterion.<wbr>py:<wbr>652</code> <code>host_to_device</code>" in shown
+
+
+def test_a_name_stands_beside_its_colour() -> None:
+    shown = page("T", [Table(("phase", "ms"), [[Code("ema"), "1"], ["sum", "1"]], ["c0"])])
+
+    assert '<td class="named"><span class="swatch c0"></span><code>ema</code></td><td>1</td>' in shown
+    assert "<td>sum</td>" in shown
