@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from perf.compare import is_cold
 from perf.diagnosis import Diagnosis, diagnose
 from perf.findings import budgets
 from perf.investigation import Found, read_found
-from perf.record import write_atomically
+from perf.record import Record, Signal, write_atomically
 from perf.report.blocks import Block, Code, Heading, Items, Link, Paragraph, Text
 from perf.report.blocks_html import page
 from perf.report.blocks_markdown import markdown
@@ -110,8 +111,39 @@ def _not_measured(found: Found, missing: Missing) -> list[Block]:
             lines += _too_few(found, side, runs.case.id, len(runs.records))
     if any(runs.case.lane == "cpu" for runs in found.sides["base"].values()):
         lines.append("anything of a GPU: this is the cpu lane, with a reduced model; its times say nothing of a GPU")
+    lines += [*_one_size(found), *_warm_caches(found)]
     lines.append(("several GPUs: ", Code("--suite distributed"), " does"))
     return [Heading("Not measured"), Items(lines)]
+
+
+def _one_size(found: Found) -> list[Text]:
+    """Return what is not seen where batches have one size, which is not what rfdetr does by default."""
+    if any(record.case.multi_scale != "off" for record in found.records) or not found.records:
+        return []
+    told = (
+        " here: every batch has the model's own size. rfdetr's default, ",
+        Code("per-batch"),
+        ", draws another for each: resizing it, interpolating the positional embedding, other kernels and recompiling "
+        "for its shapes are in no number here",
+    )
+    return [("training at several sizes: ", Code("multi_scale='off'"), *told)]
+
+
+def _warm_caches(found: Found) -> list[Text]:
+    """Return which runs' first step is no cold compile: they found their graphs in Inductor's cache."""
+    compiled = found.of("step", compiled=True)
+    hits = [int(s.value) for r in compiled.finished if not is_cold(r) and (s := _hits(r))] if compiled else []
+    if compiled is None or not hits:
+        return []
+    runs = f"{len(hits)} of {len(compiled.finished)} compiled runs"
+    graphs = f"{min(hits)}" if min(hits) == max(hits) else f"{min(hits)} to {max(hits)}"
+    told = f" of {runs} is with a warm cache, {graphs} graphs from it and none generated"
+    return [("compiling cold: ", Code("first_step"), told)]
+
+
+def _hits(record: Record) -> Signal | None:
+    found = record.signal("inductor_cache_hits")
+    return found if found and found.value else None
 
 
 def _notes(found: Found, missing: Missing) -> list[Block]:

@@ -11,7 +11,7 @@ from perf.environment import Environment, processor
 from perf.findings import Runs, placeless
 from perf.investigation import PHOTOGRAPHS, Found
 from perf.record import Record
-from perf.report.blocks import Block, Code, Heading, Items, Paragraph, Table, Text, joined
+from perf.report.blocks import Block, Code, Heading, Items, Paragraph, Table, Text, joined, pieces
 from perf.report.humanize import minutes, number
 
 
@@ -67,7 +67,7 @@ def _workload(record: Record, found: Found) -> list[tuple[str, Text]]:
         ("flags other than rfdetr's defaults", flags or "not recorded"),
         ("done to rfdetr", joined([Code(one) for one in record.adaptations])),
         ("candidate", Code(f"{found.asked.head} ({found.asked.head_sha256[:8]})") if found.asked.head else ""),
-        ("disturbances", joined([Code(one) for one in _disturbances(found.records)]) or "none seen"),
+        ("disturbances", _disturbed(found.records)),
         ("this suite", Code(_suite(record.environment))),
     ]
 
@@ -87,13 +87,23 @@ def _precision(record: Record) -> Text:
     return (Code(record.case.precision), ": ", Code(told))
 
 
+def _disturbed(records: Sequence[Record]) -> Text:
+    """Return what got in the way of the runs, and what was looked at: a host that others use too is not seen."""
+    unseen = "not looked at: load of the host's CPUs, its memory, its other GPUs"
+    if not any(record.gpu_before or record.gpu_after for record in records):
+        return unseen
+    seen = joined([Code(one) for one in _disturbances(records)])
+    looked = "looked at, before and after each run: lower clocks of this GPU and why (NVML), other processes on it"
+    return (*pieces(seen or "none seen"), f"; {looked}; {unseen}")
+
+
 def _disturbances(records: Sequence[Record]) -> list[str]:
     """Return what NVML saw in the way of the runs."""
     found: dict[str, None] = {}
     for state in (state for record in records for state in (*record.gpu_before, *record.gpu_after)):
         found |= dict.fromkeys(f"GPU {state.index} throttled: {why}" for why in state.throttle_reasons)
-        if state.other_processes:
-            found[f"GPU {state.index} used by {len(state.other_processes)} other processes"] = None
+        if count := len(state.other_processes):
+            found[f"GPU {state.index} used by {count} other process{'es' if count > 1 else ''}"] = None
     return list(found)
 
 
@@ -130,7 +140,15 @@ def methods(found: Found) -> list[Block]:
         rounds = f"up to {rounds}, as many as fit into {minutes(found.asked.budget)}"
     told = f"Each run is a fresh process; {rounds}. Numbers are medians over runs, in parentheses their range."
     made: list[Text] = [("All of it: ", Code(found.asked.command))] if found.asked.command else []
-    return [Heading("How it was measured"), Paragraph(told), Items([*made, *lines])]
+    return [Heading("How it was measured"), Paragraph(told), Items([*made, *lines]), *_data_set(measured)]
+
+
+def _data_set(measured: Sequence[Runs]) -> list[Block]:
+    """Return where a generated data set comes from: who reads a report has not got its folder."""
+    if not any(_GENERATED.search(runs.records[0].command) for runs in measured):
+        return []
+    photographs, investigate, out = (Code(one) for one in (f"FOLDER/data/{PHOTOGRAPHS}", "investigate", "--out FOLDER"))
+    return [Paragraph((photographs, " is a generated data set: ", investigate, " with ", out, " writes it first."))]
 
 
 def _again(runs: Runs, count: int) -> str:
@@ -142,13 +160,17 @@ _GENERATED = re.compile(rf"\S*/data/{PHOTOGRAPHS}")
 
 
 def _posted(command: str) -> str:
-    """Return a command without the folders of this machine: as that of the whole, which names a data set alone."""
+    """Return a command without the folders of this machine; FOLDER is the report's own."""
     try:
         words = shlex.split(command)
     except ValueError:  # not one of this suite's
         return placeless(command)
     shown = [
-        f"data/{PHOTOGRAPHS}" if _GENERATED.fullmatch(word) else PurePath(word).name if word.startswith("/") else word
+        f"FOLDER/data/{PHOTOGRAPHS}"
+        if _GENERATED.fullmatch(word)
+        else PurePath(word).name
+        if word.startswith("/")
+        else word
         for word in words
     ]
     return shlex.join(shown)

@@ -152,6 +152,8 @@ _STEP_SIGNALS = (
     "host_syncs",
     "gpu_copies",
     "first_step",
+    "inductor_cache_hits",
+    "inductor_cache_misses",
     "peak_memory",
     "peak_rss",
     "frames_failed",

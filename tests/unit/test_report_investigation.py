@@ -17,6 +17,7 @@ from investigated import (
     a_folder,
     a_run,
     fit_signals,
+    input_signals,
     step_signals,
     the_records,
     traceml_files,
@@ -24,6 +25,7 @@ from investigated import (
 
 from perf.case import Case
 from perf.cli import main
+from perf.gpus import GpuState
 from perf.investigation import TRACEML
 from perf.record import Part, Record, Signal
 from perf.report.investigation import write_report
@@ -267,7 +269,7 @@ def test_text_from_elsewhere_is_inert_in_both(tmp_path: Path) -> None:
 
     assert tags.found <= {
         *("html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "ul", "li", "a", "code", "div", "table"),
-        *("tr", "th", "td", "span", "figure", "figcaption", "svg", "rect", "text", "line", "circle"),
+        *("tr", "th", "td", "span", "wbr", "figure", "figcaption", "svg", "rect", "text", "line", "circle"),
     }
     outside = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", md)
     assert not re.search(r"<|@you|\*\*b\*\*|\]\(|#12", outside)
@@ -477,4 +479,50 @@ def test_generated_data_are_named_as_they_lie_beside_the_report(tmp_path: Path) 
     command = "pytest tests/suite --data /home/anna/out/data/photographs"
     md, _ = reports(a_folder(tmp_path, [a_run(FIT, fit_signals(), 0, command=command)]))
 
-    assert "Made by `pytest tests/suite --data data/photographs --runs 3`" in md
+    assert "Made by `pytest tests/suite --data FOLDER/data/photographs --runs 3`" in md
+    assert "`FOLDER/data/photographs` is a generated data set: `investigate` with `--out FOLDER` writes it first." in md
+
+
+def test_a_missing_package_is_said_in_a_few_words(tmp_path: Path) -> None:
+    note = (
+        "augment_gpu not measured: ValueError: rfdetr 1.11.2 rejects /tmp/photographs with "
+        "augmentation_backend='gpu': ImportError: GPU augmentation requires kornia. "
+        "Install with: pip install 'rfdetr[augment]'"
+    )
+    md, _ = reports(a_folder(tmp_path, [a_run(INPUT, input_signals(), 0, notes=[note])]))
+
+    assert md.count(": needs `kornia`: `pip install 'rfdetr[augment]'`") == 2
+    assert "ImportError" not in md
+    assert "What the runs note" not in md
+
+
+@pytest.mark.parametrize(("multi_scale", "told"), [("off", True), ("per-batch", False)])
+def test_batches_of_one_size_are_said_to_leave_other_sizes_out(tmp_path: Path, multi_scale: str, told: bool) -> None:
+    case = Case.model_validate({"config": "nano", "measure": "fit", "multi_scale": multi_scale})
+    md, _ = reports(a_folder(tmp_path, [a_run(case, fit_signals(), 0)]))
+
+    assert ("- training at several sizes: `multi_scale='off'` here" in md) is told
+
+
+def test_a_warm_cache_is_said_not_to_be_a_cold_compile(tmp_path: Path) -> None:
+    warm = [*step_signals(), a_signal("inductor_cache_hits", 16, "info", "graphs")]
+    cold = [*step_signals(), a_signal("inductor_cache_misses", 16, "info", "graphs")]
+    both = a_folder(tmp_path / "both", [a_run(COMPILED, warm, 0), a_run(COMPILED, cold, 1)])
+    alone = a_folder(tmp_path / "cold", [a_run(COMPILED, cold, 0)])
+
+    told = "- compiling cold: `first_step` of 1 of 2 compiled runs is with a warm cache, 16 graphs from it"
+    assert told in reports(both)[0]
+    assert "compiling cold" not in reports(alone)[0]
+
+
+def test_disturbances_say_what_was_looked_at(tmp_path: Path) -> None:
+    calm, throttled = GpuState(index=0), GpuState(index=0, throttle_reasons=["sw-power-cap"], other_processes=[7])
+    unseen = "not looked at: load of the host's CPUs, its memory, its other GPUs |"
+    looked = "looked at, before and after each run: lower clocks of this GPU and why (NVML), other processes on it"
+    for name, states, told in (
+        ("none", [], unseen),
+        ("calm", [calm], f"none seen; {looked}; {unseen}"),
+        ("busy", [throttled], f"`GPU 0 throttled: sw-power-cap`, `GPU 0 used by 1 other process`; {looked}; {unseen}"),
+    ):
+        md, _ = reports(a_folder(tmp_path / name, [a_run(FIT, fit_signals(), 0, gpu_after=states)]))
+        assert f"| disturbances | {told}" in md
