@@ -129,7 +129,8 @@ def compared(theirs: Summary, ours: SameSteps) -> list[Row]:
             "residual",
             value("residual_ms"),
             ours,
-            "TraceML has no criterion; ours is criterion, matching, logging and other",
+            "TraceML has no criterion, and what of moving a batch is no copy lies here; ours is criterion, matching, "
+            "logging and other",
             *("criterion", "matching", "logging", "other"),
         ),
     ]

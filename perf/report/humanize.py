@@ -46,11 +46,21 @@ def number(value: float | None, kind: Kind, unit: str, *, least: int = 1) -> str
 
 def over_runs(values: Sequence[float], kind: Kind, unit: str) -> str:
     """Return the median of the runs with its unit, their range, and their number n; not of none."""
-    middle, low, high = (number(_told(end(values), kind), kind, unit, least=0) for end in (statistics.median, min, max))
+    middle, low, high = (_short(end(values), kind, unit) for end in (statistics.median, min, max))
     if low == high:
         return f"{middle} (n={len(values)}{', all alike' if len(values) > 1 else ''})"
-    shared = high.rpartition(" ")[2]
-    return f"{middle} ({low.removesuffix(f' {shared}')} to {high}, n={len(values)})"
+    return f"{middle} ({between(min(values), max(values), kind, unit)}, n={len(values)})"
+
+
+def between(low: float, high: float, kind: Kind, unit: str) -> str:
+    """Return two ends, with the unit once where it is the same."""
+    first, last = (_short(end, kind, unit) for end in (low, high))
+    shared = last.rpartition(" ")[2]
+    return f"{first.removesuffix(f' {shared}')} to {last}"
+
+
+def _short(value: float, kind: Kind, unit: str) -> str:
+    return number(_told(value, kind), kind, unit, least=0)
 
 
 def _told(value: float, kind: Kind) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perf.findings import Runs
-from perf.report.humanize import number, over_runs
+from perf.report.humanize import between, number, over_runs
 from perf.stats import median_interval
 
 # Measured by leaving something out, in rounds.
@@ -26,13 +26,8 @@ def cost(runs: Runs, name: str) -> str:
     )
     found = median_interval(rounds)
     if found is None:
-        return f"not told: {count}, {_between(min(rounds), max(rounds), unit)}, are too few for an interval"
-    interval = f"95 % interval {_between(found.low, found.high, unit)}"
+        return f"not told: {count}, {between(min(rounds), max(rounds), kind, unit)}, are too few for an interval"
+    interval = f"95 % interval {between(found.low, found.high, kind, unit)}"
     if not found.excludes_none:
         return f"not told apart from none: {interval} of the median of {count}"
     return f"{number(found.median, kind, unit)} ({interval}; median of {count})"
-
-
-def _between(low: float, high: float, unit: str) -> str:
-    # In the unit of the record: two ends in two units hide which is the larger.
-    return f"{low:.3g} to {high:.3g} {unit}"

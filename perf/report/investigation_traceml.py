@@ -55,7 +55,7 @@ def _beside(theirs: Summary, ours: SameSteps, found: Found) -> list[Block]:
     if theirs.steps != ours.updates:
         counted = [Paragraph(f"It has {theirs.steps} steps in its window, not {ours.updates}.")]
     differs: list[Text] = [f"{row.name}: {row.boundary}{_since(row, fit)}" for row in rows if row.boundary]
-    boundaries: list[Block] = [Paragraph("What differs:"), Items(differs)] if differs else []
+    boundaries: list[Block] = [Paragraph("Where they begin and end:"), Items(differs)] if differs else []
     return [said, *counted, table, Paragraph(_verdict(rows, ours.step)), *boundaries, Command(ours.command)]
 
 

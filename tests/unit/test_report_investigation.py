@@ -364,11 +364,11 @@ def test_runs_of_the_loop_on_two_machines_get_no_diagnosis(tmp_path: Path) -> No
     [
         (
             [-0.9, 4.7, 9.4, 13.4, 15.5, 25.2],
-            "not told apart from none: 95 % interval -0.9 to 25.2 ms of the median of 6 rounds in 1 run",
+            "not told apart from none: 95 % interval -900.0 us to 25.20 ms of the median of 6 rounds in 1 run",
         ),
-        ([9.0, 4.0, 13.0, 15.0, 25.0, 20.0], "14.00 ms (95 % interval 4 to 25 ms; median of 6 rounds in 1 run)"),
-        ([5.0, 6.0], "not told: 2 rounds in 1 run, 5 to 6 ms, are too few for an interval"),
-        ([70.6], "not told: 1 round in 1 run, 70.6 to 70.6 ms, are too few for an interval"),
+        ([9.0, 4.0, 13.0, 15.0, 25.0, 20.0], "14.00 ms (95 % interval 4.000 to 25.00 ms; median of 6 rounds in 1 run)"),
+        ([5.0, 6.0], "not told: 2 rounds in 1 run, 5.000 to 6.000 ms, are too few for an interval"),
+        ([70.6], "not told: 1 round in 1 run, 70.60 to 70.60 ms, are too few for an interval"),
         ([], "5.500 ms (n=1)"),
     ],
 )
@@ -385,7 +385,7 @@ def test_the_rounds_of_all_runs_tell_more_than_those_of_one(tmp_path: Path) -> N
     records = [a_run(FIT, changed("logging_cost", samples=rounds), run) for run, rounds in enumerate(runs)]
     md, _ = reports(a_folder(tmp_path, records))
 
-    assert "| 13.40 ms (95 % interval 8.2 to 20.3 ms; median of 18 rounds in 3 runs) |" in md
+    assert "| 13.40 ms (95 % interval 8.200 to 20.30 ms; median of 18 rounds in 3 runs) |" in md
 
 
 def test_updates_that_stand_out_are_told_below_the_phases_that_they_are_in(tmp_path: Path) -> None:
