@@ -64,7 +64,7 @@ def truth_of(data: DataSet, split: Split) -> dict[str, Any]:
 
 
 def _clipped(found: Annotation, image: Image) -> Annotation:
-    """Return the annotation with its box clipped to its image; that of a crowd, which rfdetr does not clip, as it is."""
+    """Return the annotation with its box clipped to its image, unless it is of a crowd: rfdetr does not clip those."""
     if found.crowd:
         return found
     x, y, width, height = found.box
