@@ -23,7 +23,7 @@ from perf.evidence import CURVE, Evidence, collecting, left_behind
 from perf.gates import PROOF
 from perf.photos import write_photos
 from perf.probes import compilation
-from perf.probes.convergence import Curve, converge, keep
+from perf.probes.convergence import Curve, check_whole, converge, keep
 from perf.probes.convergence import signals as convergence_signals
 from perf.probes.distributed import Graphs, communication, gather, watching_graphs
 from perf.probes.epoch import run_epoch
@@ -240,6 +240,7 @@ class Run:
         finally:
             self.record.notes += keep(curve, scratch / "out", stem)
             self.record.evidence = left_behind(stem)
+        check_whole(curve, recipe.steps)
         self._add(convergence_signals(curve))
         self._add([one for one in compilation.signals(self.model) if case.compile and one.name in PROOF])
 

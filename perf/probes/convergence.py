@@ -157,6 +157,15 @@ def check_agreement(ours: float, theirs: float, step: int) -> None:
         raise RuntimeError(msg)
 
 
+def check_whole(curve: Curve, steps: int) -> None:
+    """Raise RuntimeError where the training was not scored after all its ``steps``: something stopped it."""
+    scored = curve.evaluations[-1].step if curve.evaluations else None
+    if scored is None or scored < steps:
+        last = "never scored" if scored is None else f"last scored after step {scored}"
+        msg = f"the training ended after {curve.steps} of {steps} steps, and was {last}: something stopped it"
+        raise RuntimeError(msg)
+
+
 def keep(curve: Curve, output: Path, stem: Path) -> list[str]:
     """Copy the metrics that rfdetr wrote to ``output``, and draw the curve, beside the record; return what failed."""
     if (output / METRICS_FILE).is_file():
