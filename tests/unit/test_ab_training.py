@@ -164,6 +164,24 @@ def test_a_base_case_needs_one_head_and_two_trainings(tmp_path: Path) -> None:
             experiment_of(options(tmp_path, *wrong), lambda _: None)
 
 
+@pytest.mark.parametrize("base", ["nano-cpu-b4-w0-convergence-s100", "nano-b16-convergence"])
+def test_a_base_case_that_learns_by_another_recipe_is_told_before_anything_trains(tmp_path: Path, base: str) -> None:
+    with pytest.raises(ValueError, match=f"--base-case {base}: it trains ") as told:
+        experiment_of(options(tmp_path, "--base-case", base, "--case", EAGER.id), lambda _: None)
+
+    assert f"{EAGER.id} 200 steps, lr 0.0016" in str(told.value)
+    same = ["--base-case", "nano-cpu-b4-w0-convergence-s200", "--case", COMPILED.id]
+    assert experiment_of(options(tmp_path, *same), lambda _: None).manifest.against == same[1]
+
+
+def test_a_base_case_that_is_the_head_is_unchanged_code(tmp_path: Path) -> None:
+    asked = options(tmp_path, "--base-case", EAGER.id, "--case", EAGER.id)
+    asked.same = False
+
+    with pytest.raises(ValueError, match="base and head are the same Python and the same patch"):
+        experiment_of(asked, lambda _: None)
+
+
 def test_a_wrong_data_set_is_told_before_anything_trains(tmp_path: Path) -> None:
     (tmp_path / "cells").mkdir()
     with pytest.raises(ValueError, match="no data set that is known"):
