@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from perf.record import reject_duplicates
+from perf.record import Record, reject_duplicates
 
 Layout = Literal["coco", "roboflow", "yolo"]
 # rfdetr leaves its head as it is for COCO's own layout, whose category ids are its labels: 90 is its default.
@@ -94,6 +94,26 @@ def read_data_set(root: Path) -> DataSet:
         _check(split, categories, layout)
     _check_files(valid)
     return DataSet(root, layout, categories, train, valid, _digest(root, (train, valid)))
+
+
+def workload(name: str, data: DataSet) -> str:
+    """Return how a record names the data that it was made with: the ``name`` of the data set, and its digest."""
+    return f"{name} {data.digest[:12]}"
+
+
+def check_unchanged(root: Path, records: Iterable[Record]) -> None:
+    """Check that a session that goes on finds the data set at ``root`` as its finished ``records`` found it.
+
+    Raises:
+        ValueError: it changed; names a run that learned from other data.
+    """
+    data = read_data_set(root)
+    for record in records:
+        then, now = record.environment.workload or "", workload(record.case.data, data)
+        if record.status == "finished" and record.case.takes_data and then and not then.startswith(now):
+            run = f"{record.case_id} run {record.run}"
+            msg = f"{root}: the data set changed since {run}: {then}, and {now} now; start a new session"
+            raise ValueError(msg)
 
 
 def folder_name(root: Path) -> str:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from perf.baselines import FOLDER
 from perf.case import Case, find_case
 from perf.compare import BASE
-from perf.dataset import read_data_set
+from perf.dataset import check_unchanged, read_data_set
 from perf.gates import WALL_ERROR
 from perf.quality_gates import MARGIN
 from perf.record import Kind, Record, file_digest, read_any, read_model, write_model
@@ -222,7 +222,7 @@ def begin(experiment: Experiment) -> None:
     """Write what the session was asked for, or check that one that goes on is asked for the same.
 
     Raises:
-        ValueError: the folder holds a session that was asked for something else; says what.
+        ValueError: the folder holds a session that was asked for something else, or learned from other data; says what.
     """
     path = experiment.folder / MANIFEST
     if not path.exists():
@@ -233,6 +233,9 @@ def begin(experiment: Experiment) -> None:
     if changed:
         msg = f"{experiment.folder}: this session was asked for {'; '.join(changed)}; start a new one"
         raise ValueError(msg)
+    if experiment.manifest.data:
+        records = (one for side in SIDES for case in experiment.cases for one in experiment.records(side, case))
+        check_unchanged(experiment.manifest.data, records)
 
 
 def _changes(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[tuple[str, object, object]]:

@@ -15,11 +15,13 @@ from perf import ab
 from perf.ab import judge_again, measure
 from perf.case import Case
 from perf.cli import _parser
+from perf.dataset import read_data_set
 from perf.experiment import SEED_PAIRS, Experiment, Manifest, experiment_of, recorded, side_of
 from perf.judge import GATED
 from perf.launch import RunFailed
 from perf.record import Record, write_record
 from perf.run_order import Order
+from perf.shapes import ShapesSpec, write_shapes
 
 EAGER = Case(config="nano", lane="cpu", batch_size=4, workers=0, measure="convergence")
 COMPILED = EAGER.model_copy(update={"compile": True, "backend": "eager"})
@@ -111,6 +113,18 @@ def test_a_session_goes_on_with_the_seeds_that_are_missing(bench: Bench) -> None
 
     assert measure(bench.experiment()) == first
     assert bench.runs == ["head4"]
+
+
+def test_a_session_does_not_go_on_with_data_that_changed(bench: Bench, tmp_path: Path) -> None:
+    data = write_shapes(tmp_path, ShapesSpec(2, 1))
+    bench.workload = f"shapes {read_data_set(data).digest[:12]}, 200 steps"
+    measure(bench.experiment(data=data))
+    assert measure(bench.experiment(data=data)).exit_code == 0
+
+    file = data / "valid" / "00000.png"
+    file.write_bytes(file.read_bytes() + bytes(1))
+    with pytest.raises(ValueError, match="the data set changed since nano-cpu-b4-w0-convergence run 0"):
+        measure(bench.experiment(data=data))
 
 
 def test_a_training_that_failed_is_no_pass_and_stays_failed(bench: Bench) -> None:

@@ -147,7 +147,7 @@ def test_what_was_measured_before_an_interruption_counts_in_the_budget(
     for case, seconds in zip(task.cases, (50, 30), strict=True):
         order = task.order("base", case, 0)
         began = datetime(2026, 7, 1, tzinfo=UTC)
-        times = {"started": began, "finished": began + timedelta(seconds=seconds)}
+        times: dict[str, Any] = {"started": began, "finished": began + timedelta(seconds=seconds)}
         write_record(order.record_path, a_record([], case, session=order.session, command=order.command, **times))
     clock = iter([0, 0, 0, 0, 0, 50])
     monkeypatch.setattr(investigate, "time", SimpleNamespace(monotonic=lambda: next(clock)))
