@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -237,13 +237,32 @@ def _yaml(file: Path) -> dict[str, Any]:
 
 
 def _yolo_folder(root: Path, described: dict[str, Any], names: tuple[str, ...]) -> Path:
-    """Return the folder of a split's images: what the data file says, else by name; Roboflow writes ``../train``."""
-    told = [root / str(described.get("path", "")) / str(described[name]) for name in names if described.get(name)]
-    beside = [root / str(described[name]).removeprefix("../") for name in names if described.get(name)]
-    candidates = [*told, *beside, *(root / name / "images" for name in names)]
-    inside = (path for path in candidates if path.is_dir() and path.resolve().is_relative_to(root.resolve()))
-    found = next(inside, candidates[-1])
-    return found / "images" if (found / "images").is_dir() else found
+    """Return the folder of a split's images that rfdetr reads: what the data file says, else by name.
+
+    What it says counts only inside ``root`` and with labels beside it; Roboflow writes ``../train/images``.
+    """
+    base = root / str(described.get("path") or "")
+    base = base if base.is_dir() or not base.is_relative_to(root) else root
+    told = next((str(described[name]) for name in names if described.get(name) is not None), None)
+    found = _labelled(base / told, root) if told is not None else None
+    by_name = [root / name / "images" for name in ("train", "valid", "val") if name in names]
+    return found or next((path for path in by_name if path.is_dir()), by_name[0])
+
+
+def _labelled(folder: Path, root: Path) -> Path | None:
+    """Return the folder, or the ``images`` in it, if labels lie beside it as rfdetr looks for them; else None."""
+    if not folder.is_dir() or not folder.resolve().is_relative_to(root.resolve()):
+        return None
+    beside = any(path.is_dir() and path.resolve().is_relative_to(root.resolve()) for path in _beside(folder))
+    if beside:
+        return folder
+    return folder / "images" if all((folder / name).is_dir() for name in ("images", "labels")) else None
+
+
+def _beside(folder: Path) -> Iterator[Path]:
+    """Yield the folders whose labels may be of the images in ``folder``, the likeliest first."""
+    for place in reversed([place for place, part in enumerate(folder.parts) if part == "images"]):
+        yield Path(*folder.parts[:place], "labels", *folder.parts[place + 1 :])
 
 
 def _yolo_split(folder: Path, name: str) -> Split:
@@ -272,11 +291,9 @@ def _size_of(path: Path) -> tuple[int, int]:
 
 def labels_of(image: Path) -> Path:
     """Return the label file of a YOLO image: ``images`` becomes ``labels`` where it comes last in the path."""
-    parts = list(image.parts)
-    last = len(parts) - 1 - parts[::-1].index("images") if "images" in parts else -1
-    if last >= 0:
-        parts[last] = "labels"
-    return Path(*parts).with_suffix(".txt")
+    places = list(_beside(image.parent))
+    folder = next((place for place in places if place.is_dir()), next(iter(places), image.parent))
+    return folder / f"{image.stem}.txt"
 
 
 def _yolo_boxes(image: Image) -> Iterable[Annotation]:

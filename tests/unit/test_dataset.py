@@ -83,6 +83,26 @@ def test_a_yolo_set_says_where_its_splits_are(tmp_path: Path, where: str) -> Non
     assert found.valid.images[0].path == tmp_path / "valid" / "images" / "a.png"
 
 
+@pytest.mark.parametrize(
+    ("where", "read"),
+    [
+        ("", "valid/images"),  # though there is val/images
+        ("val: gone\nvalid: val/images\n", "valid/images"),
+        ("val: ../val/images\n", "valid/images"),
+        ("val: flat\n", "valid/images"),  # no labels beside it
+        ("val: val/images\n", "val/images"),
+        ("val: val\n", "val/images"),
+    ],
+)
+def test_of_several_places_it_is_the_one_that_rfdetr_reads(tmp_path: Path, where: str, read: str) -> None:
+    root = write_yolo(tmp_path, data=f"names: [cell, platelet]\n{where}")
+    shutil.copytree(root / "valid", root / "val")
+    shutil.copytree(root / "valid" / "images", root / "flat")
+    shutil.copy(root / "valid" / "labels" / "a.txt", root / "flat")
+
+    assert read_data_set(root).valid.images[0].path == root / read / "a.png"
+
+
 def test_labels_lie_beside_the_images() -> None:
     assert labels_of(Path("/images/set/images/train/a.jpg")) == Path("/images/set/labels/train/a.txt")
 
