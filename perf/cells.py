@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from perf.case import Case
-from perf.errors import error_line
+from perf.errors import TOO_LONG, error_line
 from perf.levers import Lever, lever_of
 from perf.pool import by_case
 from perf.probes.throughput import ENGINE, GRAPHS, SAID
@@ -34,8 +34,6 @@ _NO_MEMORY = re.compile(
 )
 # A run that ended so tells nothing of its setting: it is repeated when the sweep goes on.
 _INTERRUPTED = re.compile(r"KeyboardInterrupt|^killed by SIG(INT|TERM|HUP)|^SystemExit", re.MULTILINE)
-# As perf.launch says of a run whose time was up, which it interrupts.
-_TOO_LONG = re.compile(r"^no end after .*$", re.MULTILINE)
 
 
 class Cell(NamedTuple):
@@ -99,7 +97,7 @@ def is_result(record: Record) -> bool:
 
 def timed_out(record: Record) -> bool:
     """Return whether a run was stopped since its time was up."""
-    return bool(_TOO_LONG.search(record.error or ""))
+    return bool(TOO_LONG.search(record.error or ""))
 
 
 def requested_bytes(error: str) -> float | None:
@@ -153,8 +151,7 @@ def _failed(record: Record) -> Cell:
 
 
 def _line(error: str) -> str:
-    too_long = _TOO_LONG.search(error)
-    return (too_long[0] if too_long else error_line(error))[:300]
+    return error_line(error)[:300]
 
 
 def _value(record: Record, name: str) -> float | None:

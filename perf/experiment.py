@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from perf.baselines import FOLDER
 from perf.case import Case, find_case
 from perf.compare import BASE
-from perf.dataset import read_data_set
+from perf.dataset import check_unchanged, read_data_set
 from perf.gates import WALL_ERROR
 from perf.quality_gates import MARGIN
 from perf.record import Kind, Record, file_digest, read_any, read_model, write_model
@@ -126,7 +126,8 @@ def experiment_of(options: argparse.Namespace, tell: Callable[[str], None]) -> E
     if options.data:
         read_data_set(options.data)  # what is wrong with it is told before anything trains
     sides = [_side(options, side) for side in SIDES]
-    if not options.same and not against and (sides[0].python, sides[0].patch) == (sides[1].python, sides[1].patch):
+    alike = against is None or against == cases[0]
+    if not options.same and alike and (sides[0].python, sides[0].patch) == (sides[1].python, sides[1].patch):
         msg = (
             "base and head are the same Python and the same patch: give --base-python or --head-python of another "
             "environment (nox -s ab-2.14 makes both), or --head-patch, or --base-case; or --same, to measure "
@@ -166,8 +167,9 @@ def _against(options: argparse.Namespace, cases: Sequence[Case]) -> Case | None:
     """Return the base's own case, where one is asked for.
 
     Raises:
-        ValueError: it is no training, or there is more than one case to hold against it.
+        ValueError: it is no training, or one by another recipe, or there is more than one case to hold against it.
     """
+    from perf.recipe import recipe_of
     from perf.session import on_data
 
     if options.base_case is None:
@@ -175,6 +177,10 @@ def _against(options: argparse.Namespace, cases: Sequence[Case]) -> Case | None:
     [base] = on_data([find_case(options.base_case)], options.data)
     if len(cases) != 1 or not (base.trains and cases[0].trains):
         msg = f"--base-case {options.base_case}: give one --case, and let both be trainings (...-convergence)"
+        raise ValueError(msg)
+    theirs, ours = (recipe_of(case).text for case in (base, cases[0]))
+    if theirs != ours:
+        msg = f"--base-case {base.id}: it trains {theirs}, and {cases[0].id} {ours}: give both the same steps and lane"
         raise ValueError(msg)
     return base
 
@@ -216,7 +222,7 @@ def begin(experiment: Experiment) -> None:
     """Write what the session was asked for, or check that one that goes on is asked for the same.
 
     Raises:
-        ValueError: the folder holds a session that was asked for something else; says what.
+        ValueError: the folder holds a session that was asked for something else, or learned from other data; says what.
     """
     path = experiment.folder / MANIFEST
     if not path.exists():
@@ -227,6 +233,9 @@ def begin(experiment: Experiment) -> None:
     if changed:
         msg = f"{experiment.folder}: this session was asked for {'; '.join(changed)}; start a new one"
         raise ValueError(msg)
+    if experiment.manifest.data:
+        records = (one for side in SIDES for case in experiment.cases for one in experiment.records(side, case))
+        check_unchanged(experiment.manifest.data, records)
 
 
 def _changes(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[tuple[str, object, object]]:

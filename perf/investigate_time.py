@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from perf.compare import is_cold
 from perf.record import Record
@@ -22,11 +23,16 @@ class Room:
         """Return whether there is room for a round of this case; for its first one there always is."""
         return self._rounds.get(case_id, -math.inf) <= self._left
 
-    def take(self, case_id: str, seconds: float, record: Record | None) -> None:
-        """Note that a round took so long; ``record`` is what its run left."""
-        spent = max(0.0, seconds - _compiled_cold(record))
+    def take(self, case_id: str, seconds: float, records: Iterable[Record | None] = ()) -> None:
+        """Note that a round took so long; ``records`` are what its runs left."""
+        spent = max(0.0, seconds - sum(map(_compiled_cold, records)))
         self._left -= spent
         self._rounds[case_id] = spent
+
+
+def duration(record: Record | None) -> float:
+    """Return how long a run of an earlier process took, in s; 0 where it did not say."""
+    return (record.finished - record.started).total_seconds() if record and record.finished else 0.0
 
 
 def _compiled_cold(record: Record | None) -> float:

@@ -153,7 +153,7 @@ class _Process:
 
     def record(self) -> Record:
         """Return the record of a run that ended well, else raise RunFailed."""
-        return _finished_record(self.order, self._problem or _exit_in_words(self._process.returncode))
+        return _finished_record(self.order, self._problem, _exit_in_words(self._process.returncode))
 
 
 def has_finished(order: Order) -> bool:
@@ -263,15 +263,19 @@ def _end(process: subprocess.Popen[bytes], mark: str) -> None:
         processes.kill_marked(mark)  # ranks have sessions of their own
 
 
-def _finished_record(order: Order, problem: str) -> Record:
-    """Return the record of a run that ended well; else put ``problem`` into the record that there is, and raise."""
+def _finished_record(order: Order, stopped: str, ended: str) -> Record:
+    """Return the record of a run that ended well; else put into the record that there is why it did not, and raise.
+
+    ``stopped`` says why this process stopped it, ``ended`` how it ended: what a run says of itself is better.
+    """
+    problem = stopped or ended
     if not order.record_path.exists():
         msg = f"{problem or 'ended'} before a record was begun; {_log_tail(order)}"
         raise RunFailed(msg)
     record = read_record(order.record_path)
     if record.status == "finished" and not problem:
         return record
-    record.error = "\n".join(filter(None, [record.error, "" if record.status == "failed" else problem]))
+    record.error = "\n".join(filter(None, [record.error, stopped if record.status == "failed" else problem]))
     record.status = "failed"
     record.evidence = left_behind(order.stem)
     write_record(order.record_path, record)

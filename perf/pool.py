@@ -94,6 +94,19 @@ def by_case(records: Sequence[Record]) -> dict[str, list[Record]]:
     return cases
 
 
+def reject_repeated_seeds(records: Sequence[Record]) -> None:
+    """Raise ValueError where one seed of a training comes twice: from itself it scatters less than from another."""
+    seen: dict[int, Record] = {}
+    for record in (one for one in records if one.case.trains):
+        first = seen.setdefault(record.run, record)
+        if first is not record:
+            msg = (
+                f"{run_name(record)}: the same seed was trained in session {first.session}; "
+                "take the seeds of one session: a larger --runs has others"
+            )
+            raise ValueError(msg)
+
+
 def common_environment(records: Sequence[Record]) -> Environment:
     """Return the environment of these runs of one case.
 

@@ -69,7 +69,8 @@ def margin_gate(base: BaselineSignal, now: Sequence[Signal], margin: float = MAR
 
     That is ``margin`` of mAP, ``FIT_MARGIN`` of the share. It claims a loss, which has to lie beyond 0, with its part
     of ``CLAIM_ERROR``: one of two in each of ``shares`` cases; and passes with the whole of ``PASS_ERROR``, since a
-    session passes only if every signal does. Other signals are only shown.
+    session passes only if every signal does. Where the base learned no more than the margin, a head that learned
+    nothing would pass too, so that none does. Other signals are only shown.
     """
     if base.name not in (MAP, FIT):
         return Outcome(None)
@@ -80,10 +81,14 @@ def margin_gate(base: BaselineSignal, now: Sequence[Signal], margin: float = MAR
     passing, claim = (difference_interval(base.runs, runs, error) for error in (PASS_ERROR, CLAIM_ERROR / shares))
     name = "mAP" if base.name == MAP else "mAP / AP50"
     text = f"{_told(passing, name)} over {len(runs)} seeds, margin {margin:g}"
-    if passing.low > -margin:
+    learned = statistics.fmean(base.runs)
+    if passing.low > -margin and (learned > margin or claim.low > margin):
         return Outcome("improved" if claim.low > margin else "pass", text)
     if claim.high < 0:
         return Outcome("regressed", f"{_told(claim, name)} over {len(runs)} seeds, margin {margin:g}")
+    if learned <= margin:
+        nothing = f"the base learned {learned:.4f} {name}, no more than the margin, so that nothing can be worse by it"
+        return Outcome("inconclusive", f"{text}; {nothing}: train longer, with a case of more steps (-s1000)")
     return Outcome("inconclusive", f"{text}; {_to_settle(base.runs, runs, margin, CLAIM_ERROR / shares)}")
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from perf.baselines import STORED, Approval, Approved, Baseline, BaselineSignal, RetiredSignal
 from perf.judge import Options, judge_case
-from perf.pool import by_case, by_signal, host, made_with, pooled, run_name
+from perf.pool import by_case, by_signal, host, made_with, pooled, reject_repeated_seeds, run_name
 from perf.record import TIMED, Part, Record, Signal, is_patched
 from perf.stats import RatioInterval, pooled_interval, ratio_interval
 
@@ -90,6 +90,7 @@ def _check_runs(records: Sequence[Record], request: Request) -> None:
     if len(cases) != 1:
         msg = f"a refresh takes the runs of one case, not of {', '.join(cases) or 'none'}"
         raise ValueError(msg)
+    reject_repeated_seeds(records)
     refused = [why for record in records if (why := refusal(record, request))]
     if refused:
         raise ValueError("\n".join(refused))
@@ -144,7 +145,7 @@ def _storable(records: Sequence[Record]) -> dict[str, list[Signal]]:
 
 
 def _inside(records: Sequence[Record], old: Baseline | None) -> set[str]:
-    """Return the names of the approved signals that stay as they are."""
+    """Return the names of the approved signals that stay as they are; where there are more seeds, none of quality."""
     # A wall value is taken anew once its interval lies beyond the tolerance: a person approves it, with a reason.
     rows = judge_case(records, old, Options(trust_wall=True)).signals
     unproven = next((row for row in rows if row.verdict == "not-compiled"), None)
@@ -152,7 +153,8 @@ def _inside(records: Sequence[Record], old: Baseline | None) -> set[str]:
         msg = f"{unproven.case_id}: not compiled, so no baseline of a compiled case: {unproven.message}"
         raise ValueError(msg)
     inside = {row.signal for row in rows if row.verdict in INSIDE_THE_GATE}
-    return {signal.name for signal in old.signals if signal.name in inside} if old else set()
+    kept = [signal for signal in old.signals if signal.name in inside] if old else []
+    return {signal.name for signal in kept if signal.kind != "quality" or len(records) <= len(signal.runs)}
 
 
 def _approve(runs: Sequence[Signal], old: Baseline | None, approval: int) -> BaselineSignal:

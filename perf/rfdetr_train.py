@@ -100,6 +100,23 @@ def train(built: Built, callbacks: Iterable[Any]) -> None:
             raise KeyboardInterrupt from end
 
 
+def check_images(trainer: Any, data: DataSet) -> None:
+    """Raise RuntimeError where rfdetr reads other images than those of ``data``, which were checked.
+
+    Releases differ in where they look for a YOLO set's splits, and in what they leave out.
+    """
+    module = trainer.datamodule
+    for split, dataset in ((data.train, module._dataset_train), (data.valid, module._dataset_val)):
+        named = (Path(image["file_name"]) for image in dataset.coco.imgs.values())
+        theirs, ours = {_path_of(path, dataset, data) for path in named}, {i.path.resolve() for i in split.images}
+        if theirs != ours:
+            msg = (
+                f"rfdetr reads {len(theirs)} images for {split.name}, and not the {len(ours)} of {split.file}: "
+                f"{min(theirs ^ ours)} is only in one of them"
+            )
+            raise RuntimeError(msg)
+
+
 @contextlib.contextmanager
 def postprocessed(built: Built) -> Iterator[list[list[dict[str, Any]]]]:
     """Yield a list that gets what each call of rfdetr's postprocess returns: one dict of tensors an image.
@@ -145,15 +162,15 @@ def detections_of(
     found: list[Detection] = []
     for target, result in zip(targets, results, strict=True):
         named = Path(coco.imgs[int(target["image_id"])]["file_name"])
-        image = ids[_path_of(named, trainer, data)]
+        image = ids[_path_of(named, trainer.datamodule._dataset_val, data)]
         found += _detections(image, result, categories)
     return found
 
 
-def _path_of(named: Path, trainer: Any, data: DataSet) -> Path:
+def _path_of(named: Path, dataset: Any, data: DataSet) -> Path:
     if named.is_absolute() or data.layout == "yolo":
         return named.resolve()
-    return (Path(trainer.datamodule._dataset_val.root) / named).resolve()
+    return (Path(dataset.root) / named).resolve()
 
 
 def _detections(image: int, result: dict[str, Any], categories: dict[int, int] | None) -> Iterator[Detection]:

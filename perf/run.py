@@ -17,13 +17,13 @@ from typing import Any
 
 from perf import environment, gpus, ranked
 from perf.cluster import cluster
-from perf.dataset import read_data_set
+from perf.dataset import read_data_set, workload
 from perf.epochs import DEFAULT_EPOCHS, EPOCHS, epoch_signals
 from perf.evidence import CURVE, Evidence, collecting, left_behind
 from perf.gates import PROOF
 from perf.photos import write_photos
 from perf.probes import compilation
-from perf.probes.convergence import Curve, converge, keep
+from perf.probes.convergence import Curve, check_whole, converge, keep
 from perf.probes.convergence import signals as convergence_signals
 from perf.probes.distributed import Graphs, communication, gather, watching_graphs
 from perf.probes.epoch import run_epoch
@@ -230,7 +230,7 @@ class Run:
         """Train with the run's index for a seed, and keep the curve whatever becomes of it."""
         case, stem, recipe = self.order.case, self.order.stem, recipe_of(self.order.case)
         data = read_data_set(self.order.data or write_data(scratch / "data", recipe))
-        self.record.environment.workload = f"{case.data} {data.digest[:12]}, {recipe.text}"
+        self.record.environment.workload = f"{workload(case.data, data)}, {recipe.text}"
         built = build_training(case, recipe, data, scratch / "out", seed=self.order.run)
         self.record.adaptations += built.adaptations
         self._take(built)
@@ -241,6 +241,7 @@ class Run:
         finally:
             self.record.notes += keep(curve, scratch / "out", stem)
             self.record.evidence = left_behind(stem)
+        check_whole(curve, recipe.steps)
         self._add(convergence_signals(curve))
         self._add([one for one in compilation.signals(self.model) if case.compile and one.name in PROOF])
 
@@ -266,7 +267,7 @@ class Run:
         case, plan = self.order.case, FIT_PLANS[self.order.case.lane]
         updates = case.steps or plan.updates
         data = read_data_set(self.order.data or write_fit_data(scratch / "data", case, updates))
-        self.record.environment.workload = f"{case.data} {data.digest[:12]}"
+        self.record.environment.workload = workload(case.data, data)
         built = build_fit(case, data, scratch / "out", updates, plan.val_batches)
         self.record.adaptations += built.adaptations
         self._take(built)
@@ -292,7 +293,7 @@ class Run:
         photos = write_photos(scratch, PHOTOS)
         data = read_data_set(self.order.data or photos["jpeg"])
         # Of generated pictures the digest depends on the library that wrote the files, and their cost does not.
-        self.record.environment.workload = f"{case.data} {data.digest[:12]}" if self.order.data else PHOTOS.text
+        self.record.environment.workload = workload(case.data, data) if self.order.data else PHOTOS.text
         cpus = self.record.environment.cpu_count
         probe = InputProbe(case, data, photos, scratch, cpus, self.progress.say)
         self.record.notes = probe.notes

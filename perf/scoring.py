@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from perf.dataset import Annotation, DataSet, Split
+from perf.dataset import Annotation, DataSet, Image, Split
 
 
 class Detection(NamedTuple):
@@ -50,14 +51,26 @@ def score(data: DataSet, split: Split, detections: Sequence[Detection], most: in
 
 
 def truth_of(data: DataSet, split: Split) -> dict[str, Any]:
-    """Return the split as a COCO document. Boxes without an area are left out, as rfdetr leaves them out."""
-    boxes = [found for found in split.annotations if min(found.box[2:]) > 0]
+    """Return the split as a COCO document: boxes as rfdetr has them, within their image, none without an area."""
+    images = {image.id: image for image in split.images}
+    clipped = (_clipped(found, images[found.image]) for found in split.annotations)
+    boxes = [found for found in clipped if min(found.box[2:]) > 0]
     return {
         "info": {},
         "images": [{"id": image.id, "width": image.width, "height": image.height} for image in split.images],
         "categories": [{"id": number, "name": name} for number, name in data.categories.items()],
         "annotations": [_entry(number, found) for number, found in enumerate(boxes, 1)],  # pycocotools takes 0 for none
     }
+
+
+def _clipped(found: Annotation, image: Image) -> Annotation:
+    """Return the annotation with its box clipped to its image, unless it is of a crowd: rfdetr does not clip those."""
+    if found.crowd:
+        return found
+    x, y, width, height = found.box
+    left, top, right, bottom = max(x, 0.0), max(y, 0.0), min(x + width, image.width), min(y + height, image.height)
+    inside = left == x and top == y and (right, bottom) == (x + width, y + height)
+    return found if inside else replace(found, box=(left, top, right - left, bottom - top))
 
 
 def _entry(number: int, found: Annotation) -> dict[str, Any]:

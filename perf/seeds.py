@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from perf.baselines import BaselineSignal
-from perf.pool import by_case, by_signal
+from perf.pool import by_case, by_signal, reject_repeated_seeds
 from perf.quality import seeds_needed
 from perf.quality_gates import MAP, PASS_ERROR, expected, margin_gate
 from perf.record import Record, Signal
@@ -36,7 +36,7 @@ def lessons(records: Sequence[Record]) -> list[Lesson]:
     """Return what each case of finished trainings in ``records`` teaches, those with two seeds or more.
 
     Raises:
-        ValueError: runs of one case that cannot be pooled, or no case with two seeds.
+        ValueError: runs of one case that cannot be pooled, one seed twice, or no case with two seeds.
     """
     trained = [record for record in records if record.case.trains and record.status == "finished"]
     found = [_lesson(group) for group in by_case(trained).values() if len(group) > 1]
@@ -47,6 +47,7 @@ def lessons(records: Sequence[Record]) -> list[Lesson]:
 
 
 def _lesson(records: Sequence[Record]) -> Lesson:
+    reject_repeated_seeds(records)
     runs = [signal.value for signal in by_signal(records)[MAP]]
     sd = statistics.stdev(runs)
     # Pairing gains nothing for certain: the sides share the seed, and after a few steps little else.

@@ -14,7 +14,7 @@ import pytest
 
 from perf import environment, gpus
 from perf.case import SHAPES, Case, Lane, find_case
-from perf.dataset import folder_name
+from perf.dataset import check_unchanged, folder_name
 from perf.judge import Options, judge
 from perf.launch import RunFailed, at_once, has_finished, run_together
 from perf.record import Kind, Record, read_any
@@ -155,7 +155,8 @@ class Session:
         """Check that what is installed now is what the session's records were measured with.
 
         Raises:
-            ValueError: there is no such session, or another rfdetr, torch or library made it; says which.
+            ValueError: there is no such session, or another rfdetr, torch or library made it, or from other data; says
+                which.
         """
         if self.name in ("", ".", "..") or Path(self.name).name != self.name or not self.folder.is_dir():
             msg = f"--resume {self.name}: no such session in {self.folder.parent}"
@@ -164,6 +165,8 @@ class Session:
         if changed := environment.changed_since(finished):
             msg = f"--resume {self.name}: it was measured with {changed}; start a new session"
             raise ValueError(msg)
+        if self.data:
+            check_unchanged(self.data, self.records())
 
     def records(self, case: Case | None = None) -> list[Record]:
         """Return the session's records so far, of one case or of all; empty where there is none.

@@ -20,7 +20,15 @@ from perf.quality_gates import FIT, MAP
 from perf.record import Signal, write_atomically
 from perf.report.curve import draw
 from perf.rfdetr_api import Built
-from perf.rfdetr_train import METRICS_FILE, detections_of, most_detections, postprocessed, shipped_score, train
+from perf.rfdetr_train import (
+    METRICS_FILE,
+    check_images,
+    detections_of,
+    most_detections,
+    postprocessed,
+    shipped_score,
+    train,
+)
 from perf.scoring import Detection, Scores, score
 
 AGREEMENT = 1e-3
@@ -68,7 +76,8 @@ def converge(built: Built, data: DataSet, curve: Curve, path: Path, tell: Callab
     """Train ``built`` on ``data`` and fill in the ``curve``, which ``path`` mirrors after every evaluation.
 
     Raises:
-        RuntimeError: rfdetr's evaluator and pycocotools disagree, or the loss is no number; says both, or the step.
+        RuntimeError: rfdetr's evaluator and pycocotools disagree, or the loss is no number, or rfdetr reads other
+            images; says both, or the step.
     """
     with postprocessed(built) as calls:
         watch = Watch(built, data, curve, calls, path, tell)
@@ -97,6 +106,9 @@ class Watch:
         watch = self
 
         class Follow(Callback):
+            def on_train_start(self, trainer: Any, *_: Any) -> None:
+                check_images(trainer, watch.data)
+
             def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, *_: Any) -> None:
                 watch.step(outputs)
 
@@ -154,6 +166,15 @@ def check_agreement(ours: float, theirs: float, step: int) -> None:
             f"after step {step} pycocotools gives mAP {ours:.6f} and rfdetr's evaluator {theirs:.6f} to the same "
             f"detections: more than {AGREEMENT:g} apart, so one of them is wrong"
         )
+        raise RuntimeError(msg)
+
+
+def check_whole(curve: Curve, steps: int) -> None:
+    """Raise RuntimeError where the training was not scored after all its ``steps``: something stopped it."""
+    scored = curve.evaluations[-1].step if curve.evaluations else None
+    if scored is None or scored < steps:
+        last = "never scored" if scored is None else f"last scored after step {scored}"
+        msg = f"the training ended after {curve.steps} of {steps} steps, and was {last}: something stopped it"
         raise RuntimeError(msg)
 
 

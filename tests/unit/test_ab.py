@@ -12,7 +12,7 @@ from factories import CPU_COMPILED, CPU_EAGER, a_record, a_signal, proof
 from filelock import FileLock
 
 from perf import ab
-from perf.ab import judge_again, measure
+from perf.ab import judge_again, measure, measure_all
 from perf.case import Case
 from perf.cli import main
 from perf.experiment import Experiment, Manifest, begin, read_manifest, recorded, side_of
@@ -151,6 +151,18 @@ def test_without_wall_signals_two_pairs_pass_and_a_third_confirms(
     judgement = measure(bench.experiment(3, gate=gate))
     assert (len(bench.runs), judgement.exit_code) == (runs, code)
     assert judge_again(bench.experiment(3, gate=gate)) == judgement
+
+
+def test_without_wall_signals_a_third_pair_that_is_there_counts(bench: Bench) -> None:
+    # As sessions have it that were recorded when three pairs were measured whatever the first two said.
+    jitter = (1, 1.0004, 1.02)
+    bench.busy = lambda order: 16 * (jitter[order.run] if Path(order.session).name == "head" else 1)
+    experiment = bench.experiment(3, gate=frozenset({"device"}))
+    measure_all(experiment)
+
+    assert judge_again(experiment).exit_code == 3
+    assert measure(experiment).exit_code == 3
+    assert len(bench.runs) == 6
 
 
 def test_an_interrupted_session_loses_one_run_and_ends_as_if_it_had_not_been(bench: Bench) -> None:

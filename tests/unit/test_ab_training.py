@@ -15,11 +15,13 @@ from perf import ab
 from perf.ab import judge_again, measure
 from perf.case import Case
 from perf.cli import _parser
+from perf.dataset import read_data_set
 from perf.experiment import SEED_PAIRS, Experiment, Manifest, experiment_of, recorded, side_of
 from perf.judge import GATED
 from perf.launch import RunFailed
 from perf.record import Record, write_record
 from perf.run_order import Order
+from perf.shapes import ShapesSpec, write_shapes
 
 EAGER = Case(config="nano", lane="cpu", batch_size=4, workers=0, measure="convergence")
 COMPILED = EAGER.model_copy(update={"compile": True, "backend": "eager"})
@@ -113,6 +115,18 @@ def test_a_session_goes_on_with_the_seeds_that_are_missing(bench: Bench) -> None
     assert bench.runs == ["head4"]
 
 
+def test_a_session_does_not_go_on_with_data_that_changed(bench: Bench, tmp_path: Path) -> None:
+    data = write_shapes(tmp_path, ShapesSpec(2, 1))
+    bench.workload = f"shapes {read_data_set(data).digest[:12]}, 200 steps"
+    measure(bench.experiment(data=data))
+    assert measure(bench.experiment(data=data)).exit_code == 0
+
+    file = data / "valid" / "00000.png"
+    file.write_bytes(file.read_bytes() + bytes(1))
+    with pytest.raises(ValueError, match="the data set changed since nano-cpu-b4-w0-convergence run 0"):
+        measure(bench.experiment(data=data))
+
+
 def test_a_training_that_failed_is_no_pass_and_stays_failed(bench: Bench) -> None:
     bench.failing = {"head2"}
 
@@ -162,6 +176,24 @@ def test_a_base_case_needs_one_head_and_two_trainings(tmp_path: Path) -> None:
     for wrong in ([*one, "--case", "nano-cpu-b2"], ["--base-case", "nano-cpu-b2", "--case", COMPILED.id]):
         with pytest.raises(ValueError, match="give one --case, and let both be trainings"):
             experiment_of(options(tmp_path, *wrong), lambda _: None)
+
+
+@pytest.mark.parametrize("base", ["nano-cpu-b4-w0-convergence-s100", "nano-b16-convergence"])
+def test_a_base_case_that_learns_by_another_recipe_is_told_before_anything_trains(tmp_path: Path, base: str) -> None:
+    with pytest.raises(ValueError, match=f"--base-case {base}: it trains ") as told:
+        experiment_of(options(tmp_path, "--base-case", base, "--case", EAGER.id), lambda _: None)
+
+    assert f"{EAGER.id} 200 steps, lr 0.0016" in str(told.value)
+    same = ["--base-case", "nano-cpu-b4-w0-convergence-s200", "--case", COMPILED.id]
+    assert experiment_of(options(tmp_path, *same), lambda _: None).manifest.against == same[1]
+
+
+def test_a_base_case_that_is_the_head_is_unchanged_code(tmp_path: Path) -> None:
+    asked = options(tmp_path, "--base-case", EAGER.id, "--case", EAGER.id)
+    asked.same = False
+
+    with pytest.raises(ValueError, match="base and head are the same Python and the same patch"):
+        experiment_of(asked, lambda _: None)
 
 
 def test_a_wrong_data_set_is_told_before_anything_trains(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,26 @@ def test_a_yolo_set_says_where_its_splits_are(tmp_path: Path, where: str) -> Non
     assert found.valid.images[0].path == tmp_path / "valid" / "images" / "a.png"
 
 
+@pytest.mark.parametrize(
+    ("where", "read"),
+    [
+        ("", "valid/images"),  # though there is val/images
+        ("val: gone\nvalid: val/images\n", "valid/images"),
+        ("val: ../val/images\n", "valid/images"),
+        ("val: flat\n", "valid/images"),  # no labels beside it
+        ("val: val/images\n", "val/images"),
+        ("val: val\n", "val/images"),
+    ],
+)
+def test_of_several_places_it_is_the_one_that_rfdetr_reads(tmp_path: Path, where: str, read: str) -> None:
+    root = write_yolo(tmp_path, data=f"names: [cell, platelet]\n{where}")
+    shutil.copytree(root / "valid", root / "val")
+    shutil.copytree(root / "valid" / "images", root / "flat")
+    shutil.copy(root / "valid" / "labels" / "a.txt", root / "flat")
+
+    assert read_data_set(root).valid.images[0].path == root / read / "a.png"
+
+
 def test_labels_lie_beside_the_images() -> None:
     assert labels_of(Path("/images/set/images/train/a.jpg")) == Path("/images/set/labels/train/a.txt")
 
@@ -123,6 +144,70 @@ def test_what_is_wrong_is_named_with_its_file(
 
     assert message.startswith(f"{annotations_of(root, layout, split)}: ")
     assert said.format(split=split, root=root) in message
+
+
+LISTED = {"id": 7, "file_name": "a.png", "width": 64, "height": 48}
+MARKED = {"id": 40, "image_id": 7, "category_id": 1, "bbox": [1, 2, 3, 4]}
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ({"images": [LISTED, LISTED]}, "duplicate image '7'"),
+        ({"annotations": [MARKED, {**MARKED, "bbox": [9, 2, 3, 4]}]}, "duplicate annotation '40'"),
+        ({"categories": [{"id": 1, "name": "cell"}, {"id": 1, "name": "dust"}]}, "duplicate category '1'"),
+        ({"images": [{**LISTED, "width": "64"}]}, "width '64' of image 7 is no number"),
+        ({"images": [{**LISTED, "height": None}]}, "height None of image 7 is no number"),
+        (
+            {"images": [{**LISTED, "width": 640, "height": 480}]},
+            "image 7 is listed with 640 x 480 px, and {root}/{split}/a.png has 64 x 48",
+        ),
+    ],
+)
+def test_what_is_listed_twice_or_is_not_its_file_is_named(
+    tmp_path: Path, which: int, broken: dict[str, Any], said: str
+) -> None:
+    split = SPLITS["roboflow"][which]
+    root = write_coco(tmp_path, "roboflow", **{split: document((1, 2, 10, 20), **broken)})
+
+    message = wrong(root)
+
+    assert message.startswith(f"{annotations_of(root, 'roboflow', split)}: ")
+    assert said.format(split=split, root=root) in message
+
+
+@pytest.mark.parametrize("name", ["a.png", "b.png"])
+def test_a_file_that_would_be_scored_as_two_images_is_named_and_may_be_trained_on_twice(
+    tmp_path: Path, name: str
+) -> None:
+    twice = document((1, 2, 3, 4), images=[LISTED, {**LISTED, "id": 8, "file_name": name}])
+    root = write_coco(tmp_path, "roboflow", train=twice)
+    for split in ("train", "valid"):
+        (root / split / "b.png").symlink_to("a.png")
+
+    assert len(read_data_set(root).train.images) == 2
+    annotations_of(root, "roboflow", "valid").write_text(json.dumps(twice), encoding="utf-8")
+    assert f"images 7 and 8 are one file, {root}/valid/{name}" in wrong(root)
+
+
+@pytest.mark.parametrize("content", [b"", b"no image"])
+def test_a_listed_image_that_is_none_is_named(tmp_path: Path, content: bytes) -> None:
+    file = write_coco(tmp_path, "roboflow") / "train" / "a.png"
+    file.write_bytes(content)
+
+    assert wrong(tmp_path).startswith(f"{file}: no image that can be read")
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_box_with_no_number_is_named(tmp_path: Path, place: int) -> None:
+    box = [1.0, 2.0, 3.0, 4.0]
+    box[place] = float("nan")
+
+    assert "annotation 40: box " in wrong(write_coco(tmp_path / "coco", "roboflow", train=document(tuple(box))))
+    words = ["0.5"] * 4
+    words[place] = "nan"
+    assert "line 1: box " in wrong(write_yolo(tmp_path / "yolo", f"0 {' '.join(words)}"))
 
 
 @pytest.mark.parametrize("box", [(60, 2, 10, 20), (-5, 2, 10, 20), (1, 40, 10, 20), (1, -2, 3, 4), (1, 2, -3, 4)])
@@ -184,7 +269,16 @@ def test_an_empty_yolo_split_is_named(tmp_path: Path) -> None:
     assert "the split valid is empty: no images" in wrong(root)
 
 
-@pytest.mark.parametrize("text", ["names: 3\n", "- a\n", "names: [a\n"])
+def test_a_yolo_label_that_is_no_text_is_named(tmp_path: Path) -> None:
+    file = write_yolo(tmp_path) / "train" / "labels" / "a.txt"
+    file.write_bytes(b"0 0.5 0.5 0.1 0.1 \xe9")
+
+    assert wrong(tmp_path).startswith(f"{file}: cannot be read")
+
+
+@pytest.mark.parametrize(
+    "text", ["names: 3\n", "- a\n", "names: [a\n", "names: {a: cell}\n", "names: {0: cell, 2: platelet}\n"]
+)
 def test_a_yolo_file_without_names_is_named(tmp_path: Path, text: str) -> None:
     assert wrong(write_yolo(tmp_path, data=text)).startswith(f"{tmp_path}/data.yaml: ")
 
@@ -220,6 +314,14 @@ def test_the_digest_is_of_the_data_and_not_of_its_place(tmp_path: Path) -> None:
     other = write_coco(tmp_path / "c", "roboflow", valid=document((1, 2, 10, 21)))
 
     assert digest(first) == digest(same) != digest(other)
+
+
+def test_a_name_that_is_not_utf_8_is_read(tmp_path: Path) -> None:
+    root = write_yolo(tmp_path)
+    for file in (root / "train" / "images" / "a.png", root / "train" / "labels" / "a.txt"):
+        file.rename(file.with_stem(os.fsdecode(b"\xe9")))
+
+    assert len(digest(root)) == 64
 
 
 def test_a_folder_s_name_fits_an_id() -> None:

@@ -23,6 +23,7 @@ Set TORCHDYNAMO_VERBOSE=1 for the internal stack trace
     [
         (ADVICE, "torch._dynamo.exc.Unsupported: call_method on a lock"),
         ("no end after 5 s (--run-timeout); stopped", "no end after 5 s (--run-timeout); stopped"),
+        ("Traceback (most recent call last):\n  a\nKeyboardInterrupt\nno end after 5 s; x", "no end after 5 s; x"),
         ("a\nkilled by SIGKILL", "killed by SIGKILL"),
         (None, "ended in mid-run"),
         (" \n", "ended in mid-run"),

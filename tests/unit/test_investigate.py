@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from perf.cli import main
 from perf.investigate import Task, asked_of, cases_of, measure, orders_of
 from perf.investigation import MANIFEST, read_manifest
 from perf.launch import RunFailed
-from perf.record import Record, write_record
+from perf.record import Record, write_model, write_record
 from perf.run_order import MINOR_VARIABLE, Order
 
 CPU = ("investigate", "--lane", "cpu")
@@ -135,6 +136,24 @@ def test_a_budget_has_every_case_once_and_again_while_it_fits(
     assert measure(task._replace(asked=more), resume=True) == 0
     assert [(order.case.measure, order.run) for order in started[3:]] == [("input", 1), ("fit", 2), ("input", 2)]
     assert read_manifest(tmp_path).budget == 900
+
+
+def test_what_was_measured_before_an_interruption_counts_in_the_budget(
+    tmp_path: Path, started: list[Order], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = a_task(tmp_path, ask="fit,input", runs=3)
+    asked = task.asked.model_copy(update={"budget": 135.0})
+    write_model(tmp_path / MANIFEST, asked)
+    for case, seconds in zip(task.cases, (50, 30), strict=True):
+        order = task.order("base", case, 0)
+        began = datetime(2026, 7, 1, tzinfo=UTC)
+        times: dict[str, Any] = {"started": began, "finished": began + timedelta(seconds=seconds)}
+        write_record(order.record_path, a_record([], case, session=order.session, command=order.command, **times))
+    clock = iter([0, 0, 0, 0, 0, 50])
+    monkeypatch.setattr(investigate, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+
+    assert measure(task._replace(asked=asked), resume=True) == 0
+    assert [(order.case.measure, order.run) for order in started] == [("fit", 1)]
 
 
 @pytest.mark.parametrize(

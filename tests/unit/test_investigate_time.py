@@ -14,21 +14,30 @@ def compiled(misses: int) -> Record:
 
 def test_without_a_budget_there_is_always_room() -> None:
     room = Room(None)
-    room.take("a", 1e9, None)
+    room.take("a", 1e9)
     assert room.has("a")
 
 
 def test_a_first_round_always_has_room_and_another_what_the_last_one_took() -> None:
     room = Room(100)
-    room.take("a", 60, None)
+    room.take("a", 60)
     assert not room.has("a")
     assert room.has("b")
-    room.take("b", 20, None)
+    room.take("b", 20)
     assert room.has("b")  # 20 s are left
 
 
 @pytest.mark.parametrize(("misses", "again"), [(16, True), (0, False)])
 def test_a_cold_compile_does_not_count(misses: int, again: bool) -> None:
     room = Room(100)
-    room.take("a", 210, compiled(misses))
+    room.take("a", 210, [compiled(misses)])
     assert room.has("a") == again
+
+
+def test_with_a_candidate_both_sides_may_compile_cold() -> None:
+    room = Room(100)
+    room.take("a", 2 * 210, [compiled(16), compiled(16)])
+    assert room.has("a") is False  # two runs of 50 s took all of it
+    room = Room(250)
+    room.take("a", 2 * 210, [compiled(16), None, compiled(16)])
+    assert room.has("a")

@@ -14,6 +14,7 @@ import pytest
 from factories import CPU_EAGER, a_record, a_signal
 
 from perf import launch
+from perf.ab import ended
 from perf.case import Case
 from perf.environment import usable_cpus
 from perf.launch import RunFailed, at_once, command_line, run_in_fresh_process, run_together
@@ -121,6 +122,20 @@ def test_a_run_that_takes_too_long_is_ended_with_all_its_processes(
     assert tell.size == 2
     assert gone(tell.group)
     assert children() == set()
+
+
+def test_a_run_that_takes_too_long_is_not_told_as_one_that_somebody_interrupted(
+    order: Order, stand_in: Callable[[str], None]
+) -> None:
+    stand_in("import time; time.sleep(60)")
+    leave(order, a_record(status="failed", error="Traceback (most recent call last):\n  step\nKeyboardInterrupt"))
+
+    with pytest.raises(RunFailed, match=r"^no end after 1 s \(--run-timeout\); stopped\n") as failure:
+        run_in_fresh_process(order, lambda _: None, timeout=1)
+
+    assert failure.value.record is not None
+    assert str(failure.value.record.error).endswith("KeyboardInterrupt\nno end after 1 s (--run-timeout); stopped")
+    assert ended(order) is not None  # a session that goes on does not repeat it
 
 
 def interrupt() -> None:

@@ -13,7 +13,7 @@ import torch
 
 from perf.dataset import Annotation, DataSet, Image, Split
 from perf.evidence import METRICS, PLOT
-from perf.probes.convergence import Curve, Evaluation, Watch, check_agreement, keep, signals
+from perf.probes.convergence import Curve, Evaluation, Watch, check_agreement, check_whole, keep, signals
 from perf.scoring import Scores
 
 BOX = (10.0, 10.0, 20.0, 20.0)
@@ -131,6 +131,20 @@ def test_signals_are_the_last_map_and_the_mean_of_the_last_losses() -> None:
     assert {name for name, signal in found.items() if signal.kind == "quality"} == {"map", "map_to_ap50", "final_loss"}
     assert found["map_to_ap50"].samples == [0.5 / 0.9, 1.0 / 0.9]
     assert found["evaluator_gap"].value == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize(
+    ("curve", "told"),
+    [
+        (Curve(15, [1.0] * 15, a_curve().evaluations[:1]), "15 of 20 steps, and was last scored after step 10"),
+        (Curve(), "0 of 20 steps, and was never scored"),
+    ],
+)
+def test_a_training_that_ended_early_is_no_measurement(curve: Curve, told: str) -> None:
+    check_whole(a_curve(), 20)
+
+    with pytest.raises(RuntimeError, match=f"ended after {told}"):
+        check_whole(curve, 20)
 
 
 def test_a_curve_says_how_far_it_has_come() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
 import numpy as np
@@ -157,5 +158,25 @@ def test_six_seeds_tell_a_broken_loss_and_pass_equal_sides_at_a_spread_of_a_hund
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=8), st.floats(0.001, 0.5))
-def test_a_head_that_is_the_base_always_passes(runs: list[float], margin: float) -> None:
-    assert margin_gate(baseline(runs), measured(runs), margin=margin).verdict == "pass"
+def test_a_head_that_is_the_base_always_passes_if_that_learned_more_than_the_margin(
+    runs: list[float], margin: float
+) -> None:
+    expected = "pass" if statistics.fmean(runs) > margin else "inconclusive"
+    assert margin_gate(baseline(runs), measured(runs), margin=margin).verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("head", "verdict"),
+    [((0.0, 0.0, 0.0), "inconclusive"), ((0.011, 0.022, 0.019), "inconclusive"), ((0.5, 0.51, 0.5), "improved")],
+)
+def test_where_the_base_learned_no_more_than_the_margin_nothing_can_be_worse_by_it(
+    head: Sequence[float], verdict: str
+) -> None:
+    outcome = margin_gate(baseline((0.012, 0.02, 0.018)), measured(head))
+
+    assert outcome.verdict == verdict
+    assert ("the base learned 0.0167 mAP, no more than the margin" in outcome.message) == (verdict == "inconclusive")
+
+
+def test_a_loss_that_is_proven_is_one_however_little_the_base_learned() -> None:
+    assert margin_gate(baseline((0.02, 0.02, 0.0201, 0.02)), measured((0.0, 0.0, 0.0, 0.0))).verdict == "regressed"

@@ -19,6 +19,7 @@ from factories import (
 )
 
 from perf.baselines import Baseline
+from perf.case import Case
 from perf.record import Kind, Record, Signal
 from perf.refresh import Change, refresh
 
@@ -55,6 +56,27 @@ def test_the_first_approval_says_who_when_from_where_and_why() -> None:
     breaks = baseline.signal("graph_breaks")
     assert breaks
     assert (breaks.runs, breaks.parts, breaks.history) == ([1, 1], parts(a=1), [])
+
+
+TRAINING = Case(config="nano", lane="cpu", batch_size=4, workers=0, measure="convergence")
+MAP = a_signal("map", 0.8, "quality", direction="higher")
+
+
+def test_more_seeds_are_taken_though_they_are_inside_the_gate() -> None:
+    three = a_baseline(runs_of(MAP, (0.80, 0.82, 0.79), TRAINING))
+    same, unchanged = later(runs_of(MAP, (0.80, 0.81, 0.79), TRAINING), three)
+    more, changed = later(runs_of(MAP, (0.80, 0.81, 0.79, 0.82, 0.80), TRAINING), three)
+
+    assert (same, unchanged) == (three, [])
+    assert [signal.runs for signal in more.signals] == [[0.80, 0.81, 0.79, 0.82, 0.80]]
+    assert [change.signal for change in changed] == ["map"]
+
+
+def test_a_seed_that_two_sessions_trained_is_no_second_one() -> None:
+    first, again = (runs_of(MAP, (0.80, 0.82), TRAINING, session=session) for session in ("s1", "s2"))
+
+    with pytest.raises(ValueError, match="the same seed was trained in session s1"):
+        a_baseline([*first, *again])
 
 
 def test_values_inside_the_gate_stay_as_approved() -> None:

@@ -12,6 +12,7 @@ import torch
 
 from perf.case import Case
 from perf.dataset import DataSet, Image, Split, read_data_set
+from perf.probes.convergence import Curve, converge
 from perf.probes.input_pipeline import one_thread
 from perf.recipe import recipe_of, write_data
 from perf.rfdetr_api import build_module
@@ -120,6 +121,25 @@ def losses(data: DataSet, folder: Path, seed: int) -> list[float]:
         assert 0 <= shipped_score(built.trainer) <= 1
         assert (folder / "metrics.csv").is_file()
     return found
+
+
+@pytest.mark.parametrize("name", ["train", "valid"])
+def test_a_training_on_other_images_than_those_that_were_checked_ends_before_its_first_step(
+    data: DataSet, tmp_path: Path, name: str
+) -> None:
+    split: Split = getattr(data, name)
+    change: Any = {name: dataclasses.replace(split, images=split.images[1:])}
+    fewer = dataclasses.replace(data, **change)
+    curve = Curve()
+
+    with one_thread(), steered(CASE):
+        built = build_training(CASE, recipe_of(CASE), fewer, tmp_path, seed=0)
+    with one_thread(), steered(CASE), pytest.raises(RuntimeError) as told:
+        converge(built, fewer, curve, tmp_path / "curve.json", lambda _: None)
+
+    assert str(told.value).startswith(f"rfdetr reads 4 images for {name}, and not the 3 of {split.file}")
+    assert str(split.images[0].path.resolve()) in str(told.value)
+    assert curve.steps == 0
 
 
 def test_an_interrupt_in_a_fit_stays_one(data: DataSet, tmp_path: Path) -> None:

@@ -83,6 +83,23 @@ def test_boxes_without_area_are_left_out_as_rfdetr_leaves_them_out() -> None:
     assert document["annotations"] == []
 
 
+@pytest.mark.parametrize(
+    ("marked", "scored_as"),
+    [((54.8, 20, 10, 10), (54.8, 20, 9.2, 10)), ((-0.8, -0.5, 10, 10), (0, 0, 9.2, 9.5))],
+)
+def test_a_box_that_rounding_takes_out_of_its_image_is_clipped_to_it_as_rfdetr_does(
+    marked: tuple[float, float, float, float], scored_as: tuple[float, float, float, float]
+) -> None:
+    assert scored(a_split(truth(box=marked)), found(box=scored_as)).map == pytest.approx(1)
+
+
+def test_a_box_of_which_nothing_is_in_its_image_is_left_out_and_a_crowd_stays_as_it_is() -> None:
+    split = a_split(truth(box=(64, 1, 1, 5)), truth(box=(63, 1, 2, 5), crowd=True))
+    document = truth_of(DataSet(Path(), "roboflow", {1: "a"}, split, split, ""), split)
+
+    assert [entry["bbox"] for entry in document["annotations"]] == [[63, 1, 2, 5]]
+
+
 boxes = st.tuples(st.floats(0, 30), st.floats(0, 30), st.floats(1, 30), st.floats(1, 30))
 
 

@@ -35,6 +35,15 @@ def test_seeds_teach_their_spread_the_floor_and_what_a_margin_costs() -> None:
     assert tuple(lesson.needed) == MARGINS
 
 
+def test_one_seed_of_two_sessions_is_no_spread() -> None:
+    twice = [*trained(SEEDS), *(one.model_copy(update={"session": "s2"}) for one in trained(SEEDS[:1]))]
+
+    with pytest.raises(
+        ValueError, match=rf"{TRAINING.id} run 0 \(session s2\): the same seed was trained in session s1"
+    ):
+        lessons(twice)
+
+
 def test_one_seed_teaches_nothing() -> None:
     with pytest.raises(ValueError, match="two finished trainings or more"):
         lessons(trained([0.8]))

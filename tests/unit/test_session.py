@@ -10,6 +10,7 @@ from factories import CPU_COMPILED, CPU_EAGER, GPU_EAGER, a_baseline, a_record, 
 from perf import session as sessions
 from perf.baselines import write_baseline
 from perf.case import Case, Lane
+from perf.dataset import read_data_set
 from perf.environment import software
 from perf.gpus import GpuState
 from perf.judge import GATED
@@ -26,6 +27,7 @@ from perf.session import (
     reasons,
     worker_threads,
 )
+from perf.shapes import ShapesSpec, write_shapes
 from perf.suites import suite
 
 OPS = a_signal("aten_ops", 1000, "count-volume")
@@ -197,6 +199,22 @@ def test_a_session_is_resumed_with_what_it_was_begun_with(tmp_path: Path) -> Non
     session.check_resumed()
     leave(session, a_record([], CPU_EAGER, environment=here.model_copy(update={"transformers": "5.1.0"})))
     with pytest.raises(ValueError, match=r"it was measured with transformers 5.1.0, now .*; start a new session"):
+        session.check_resumed()
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_session_goes_on_with_the_data_that_it_learned_from(tmp_path: Path, changed: bool) -> None:
+    data = write_shapes(tmp_path, ShapesSpec(2, 1))
+    workload = f"cells {'0123456789ab' if changed else read_data_set(data).digest[:12]}, 200 steps"
+    trained = Case(config="nano", lane="cpu", batch_size=4, measure="convergence", data="cells")
+    environment = an_environment(**software(), workload=workload)
+    session = a_session(tmp_path, cases=(trained,), data=data)
+    leave(session, a_record([OPS], trained, environment=environment))
+
+    if changed:
+        with pytest.raises(ValueError, match=r"the data set changed since .*: cells 0123456789ab"):
+            session.check_resumed()
+    else:
         session.check_resumed()
 
 
