@@ -12,7 +12,7 @@ import pytest
 from perf.child import _of_rank
 
 ROOT = Path(__file__).resolve().parents[2]
-SLEEPS = "import time\n\n\ndef test_it():\n    print('up', flush=True)\n    time.sleep(60)\n"
+SLEEPS = "import time\n\n\ndef test_it():\n    print('it sleeps', flush=True)\n    time.sleep(60)\n"
 
 
 def start(tmp_path: Path) -> subprocess.Popen[str]:
@@ -33,7 +33,7 @@ def start(tmp_path: Path) -> subprocess.Popen[str]:
 def test_a_run_is_stopped_by_sigint_although_its_parent_ignores_it(tmp_path: Path) -> None:
     with start(tmp_path) as process:
         assert process.stdout is not None
-        assert any("up" in line for line in process.stdout)
+        assert any("it sleeps" in line for line in process.stdout)
         started = time.monotonic()
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
