@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from perf.dataset import COCO_HEAD
+from perf.annotations import COCO_HEAD
 
 FULL = {"train2017": 118_287, "val2017": 5_000}
 _EXAMPLES = 3

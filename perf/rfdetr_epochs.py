@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from perf.annotations import COCO_HEAD
 from perf.case import Case
-from perf.dataset import COCO_HEAD
 from perf.epochs import Epoch, read_epochs, write_epochs
 from perf.rfdetr_api import Built, build
 from perf.rfdetr_configs import More

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from perf.annotations import DataSet
 from perf.case import Case
-from perf.dataset import DataSet
 from perf.record import write_atomically
 from perf.rfdetr_api import Built, build
 from perf.rfdetr_configs import More, task_of

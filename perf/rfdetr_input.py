@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 from unittest import mock
 
+from perf.annotations import DataSet
 from perf.case import Case
-from perf.dataset import DataSet
 from perf.rfdetr_configs import More, build_configs, version
 
 Part = Literal["decode", "resize", "augment", "normalize"]

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from perf.annotations import DataSet
 from perf.case import Case
-from perf.dataset import DataSet
 from perf.recipe import Recipe
 from perf.rfdetr_api import Built, build
 from perf.rfdetr_configs import More, task_of

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from perf.dataset import Annotation, DataSet, Image, Split
+from perf.annotations import Annotation, DataSet, Image, Split
 
 
 class Detection(NamedTuple):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perf.dataset import DataSet
+from perf.annotations import DataSet
 from perf.evidence import METRICS, PLOT
 from perf.quality_gates import FIT, MAP
 from perf.record import Signal, write_atomically

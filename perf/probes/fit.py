@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perf.dataset import DataSet
+from perf.annotations import DataSet
 from perf.evidence import keep_profile
 from perf.gates import AVERAGINGS, WORKERS
 from perf.probes import compilation, fit_syncs

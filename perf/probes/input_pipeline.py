@@ -18,8 +18,9 @@ from typing import Any
 
 import psutil
 
+from perf.annotations import DataSet
 from perf.case import Case
-from perf.dataset import DataSet, read_data_set
+from perf.dataset import read_data_set
 from perf.gates import INPUT_CALLS
 from perf.input_rate import rate_name
 from perf.photos import FORMATS, Format, PhotoSpec, write_photos

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import torch
 
+from perf.annotations import DataSet
 from perf.case import Case
-from perf.dataset import DataSet, read_data_set
+from perf.dataset import read_data_set
 from perf.probes.fit import Fit, FitPlan
 from perf.probes.fit_phases import FIT_PHASES, INPUT_WAIT, MATCHING
 from perf.progress import Progress

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from perf.dataset import Annotation, DataSet, Image, Split
+from perf.annotations import Annotation, DataSet, Image, Split
 from perf.evidence import METRICS, PLOT
 from perf.probes.convergence import Curve, Evaluation, Watch, check_agreement, check_whole, keep, signals
 from perf.scoring import Scores

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from perf.annotations import DataSet
 from perf.case import Case
-from perf.dataset import DataSet, read_data_set
+from perf.dataset import read_data_set
 from perf.photos import PhotoSpec, write_photos
 from perf.rfdetr_input import Clock, augmentation_of, clocked, input_module, seed_draws, training_loader, training_set
 

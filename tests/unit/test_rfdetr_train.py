@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from perf.annotations import DataSet, Image, Split
 from perf.case import Case
-from perf.dataset import DataSet, Image, Split, read_data_set
+from perf.dataset import read_data_set
 from perf.probes.convergence import Curve, converge
 from perf.probes.input_pipeline import one_thread
 from perf.recipe import recipe_of, write_data

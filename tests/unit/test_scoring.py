@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perf.dataset import Annotation, DataSet, Image, Split
+from perf.annotations import Annotation, DataSet, Image, Split
 from perf.scoring import Detection, Scores, score, truth_of
 
 BOX = (10.0, 10.0, 20.0, 20.0)
