@@ -38,7 +38,7 @@ def test_the_training_loop_is_investigated_and_reported(tmp_path: Path) -> None:
     assert "| `backward` |" in md
     assert "| precision | `auto`: `32-true` |" in md
     assert "`resolution=128`" in md
-    assert re.search(r"Made by `.*--case nano-cpu-b2-fit-on-photographs --data data/photographs --runs 1`", md)
+    assert re.search(r"Made by `.*--case nano-cpu-b2-fit-on-photographs --data FOLDER/data/photographs --runs 1`", md)
     assert (out / "report.html").stat().st_size < 3_000_000
     assert list(out.rglob("*.profile.json.gz"))
 
