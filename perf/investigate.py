@@ -15,7 +15,7 @@ from typing import NamedTuple
 from perf import environment
 from perf.case import Case, Lane
 from perf.investigate_data import generated_data
-from perf.investigate_time import Room, duration
+from perf.investigate_time import Room
 from perf.investigation import BASE, HEAD, MANIFEST, PHOTOGRAPHS, Investigation, Side, read_manifest
 from perf.launch import RunFailed, at_once, has_finished, left_record, run_in_fresh_process, run_together
 from perf.locks import alone
@@ -145,12 +145,13 @@ def _measure_rounds(task: Task) -> int:
     for _, together in itertools.groupby(numbered, key=lambda one: (one[1].run, one[1].case.id)):
         turn = list(together)  # a candidate's run and the one without it: one alone would be no comparison
         case_id = turn[0][1].case.id
-        before = sum(duration(left_record(one)) for _, one in turn if has_finished(one))
-        if not room.has(case_id) and not all(has_finished(one) for _, one in turn):
+        done = [record for _, one in turn if has_finished(one) and (record := left_record(one))]
+        if not room.has(case_id) and len(done) < len(turn):
             task.tell(f"{turn[0][0]}: left out, it would take longer than what is left of --budget")
             continue
         started = time.monotonic()
         failed += sum(not _measured(task, what, one) for what, one in turn)
+        before = sum(record.seconds or 0 for record in done)
         room.take(case_id, before + time.monotonic() - started, (left_record(one) for _, one in turn))
     return failed
 

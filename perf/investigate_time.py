@@ -30,11 +30,6 @@ class Room:
         self._rounds[case_id] = spent
 
 
-def duration(record: Record | None) -> float:
-    """Return how long a run of an earlier process took, in s; 0 where it did not say."""
-    return (record.finished - record.started).total_seconds() if record and record.finished else 0.0
-
-
 def _compiled_cold(record: Record | None) -> float:
     if record is None or not is_cold(record):
         return 0.0

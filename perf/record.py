@@ -113,6 +113,11 @@ class Record(_Strict):
         reject_duplicates((signal.name for signal in self.signals), "signal")
         return self
 
+    @property
+    def seconds(self) -> float | None:
+        """How long the run took, in s; None for one that has not ended."""
+        return (self.finished - self.started).total_seconds() if self.finished else None
+
     def signal(self, name: str) -> Signal | None:
         """Return the signal called ``name``, or None."""
         return next((signal for signal in self.signals if signal.name == name), None)

@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from perf.compile_matrix import Row
-from perf.record import Finite, Record
+from perf.record import Finite
 from perf.replay import TABLE, Claim, Replay
 from perf.replay_outcome import CAUGHT, NOT_RUN, ON_RECORD, Outcome, Result, on_record
 from perf.replay_run import Session, work_of
@@ -62,7 +62,7 @@ def _kept(session: Session, replay: Replay, result: Result) -> Kept:
             "cpu": f"{machine.cpu_model} x{machine.cpu_count}",
             "device": machine.device,
             "suite_commit": machine.suite_state,
-            "spent": {_work(replay, side): round(sum(map(_seconds, sides[side]))) for side in sides},
+            "spent": {_work(replay, side): round(sum(run.seconds or 0 for run in sides[side])) for side in sides},
             "date": max(run.started for run in runs).date(),
         }
     )
@@ -70,10 +70,6 @@ def _kept(session: Session, replay: Replay, result: Result) -> Kept:
 
 def _work(replay: Replay, side: str) -> str:
     return f"{work_of(replay).folder(side)} {replay.case}"
-
-
-def _seconds(run: Record) -> float:
-    return (run.finished - run.started).total_seconds() if run.finished else 0.0
 
 
 def read_kept(path: Path) -> list[Kept]:

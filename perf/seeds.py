@@ -53,7 +53,7 @@ def _lesson(records: Sequence[Record]) -> Lesson:
     # Pairing gains nothing for certain: the sides share the seed, and after a few steps little else.
     needed = {margin: seeds_needed(math.sqrt(2) * sd, margin, PASS_ERROR) for margin in MARGINS}
     floor = expected(MAP, runs, 1).low
-    seconds = statistics.median((r.finished - r.started).total_seconds() for r in records if r.finished)
+    seconds = statistics.median(r.seconds for r in records if r.seconds is not None)
     return Lesson(records[0].case_id, runs, sd, floor, seconds, needed)
 
 

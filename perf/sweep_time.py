@@ -40,6 +40,6 @@ def times_of(records: Sequence[Record]) -> dict[str, list[float]]:
     """Return how long the cells so far took, in s, by lever; the first of a compiled lever may have been cold."""
     found: dict[str, list[float]] = {}
     for record in sorted(records, key=lambda one: one.started):
-        if record.finished:
-            found.setdefault(lever_of(record.case), []).append((record.finished - record.started).total_seconds() + 5)
+        if record.seconds is not None:
+            found.setdefault(lever_of(record.case), []).append(record.seconds + 5)
     return found
