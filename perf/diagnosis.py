@@ -96,11 +96,6 @@ class Diagnosis(NamedTuple):
     runs: int
 
     @property
-    def ceiling(self) -> str:
-        """The ceiling that belongs to the diagnosis, as a sentence; empty where nothing can be said."""
-        return self.ceilings[0].text if self.ceilings else ""
-
-    @property
     def told(self) -> str:
         """The diagnosis and its ceiling as one sentence: it names the share that the ceiling is of."""
         return f"{self.sentence.removesuffix('.')}: {self.ceilings[0].gain}" if self.ceilings else self.sentence

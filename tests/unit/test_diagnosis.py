@@ -57,7 +57,10 @@ def test_shares_of_a_step_never_exceed_it() -> None:
 def test_the_ceiling_of_a_host_bound_step_is_what_the_gpu_leaves() -> None:
     found = diagnose([Budget(100, 0, busy=12.5, sync_wait=5)], 2)
 
-    assert found.ceiling == "GPU busy for 12.5 % of a step: at most 8.0x from removing all host time, as measured here."
+    assert (
+        found.ceilings[0].text
+        == "GPU busy for 12.5 % of a step: at most 8.0x from removing all host time, as measured here."
+    )
     assert {one.removed: pytest.approx(one.times, rel=1e-6) for one in found.ceilings} == {
         "removing all host time": 8.0,
         "never waiting in a synchronizing call": 1 / 0.95,
@@ -90,7 +93,7 @@ def test_the_ceiling_of_an_input_bound_step_is_without_the_wait_alone() -> None:
     found = diagnose([Budget(100, 50, busy=12)], 2)
 
     assert (
-        found.ceiling
+        found.ceilings[0].text
         == "Waiting for input 50 % of a step: at most 2.0x from never waiting for input, as measured here."
     )
 
@@ -116,7 +119,7 @@ def test_runs_that_come_to_another_answer_are_counted() -> None:
 def test_what_was_not_measured_is_named(budgets: list[Budget], why: str) -> None:
     found = diagnose(budgets, 2)
 
-    assert (found.kind, found.sentence, found.ceilings, found.ceiling) == ("unknown", why, [], "")
+    assert (found.kind, found.sentence, found.ceilings) == ("unknown", why, [])
 
 
 def test_without_busy_a_wait_for_input_is_told_but_decides_nothing() -> None:
@@ -131,7 +134,7 @@ def test_a_cpu_tells_of_input_only() -> None:
 
     assert waiting.kind == "input-bound"
     assert (
-        waiting.ceiling
+        waiting.ceilings[0].text
         == "Waiting for input 25 % of a step: at most 1.33x from never waiting for input, as measured here."
     )
     assert working.kind == "unknown"
