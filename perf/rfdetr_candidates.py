@@ -18,9 +18,9 @@ from unittest import mock
 from perf.candidate_losses import Check, Loss
 from perf.candidates import DoesNotApply
 from perf.case import Case, find_case
+from perf.patch_file import import_patch
 from perf.rfdetr_api import Stepper, build, fit
 from perf.rfdetr_steering import steered
-from perf.run import import_patch
 from perf.workload import make_samples
 
 Context = Callable[[], contextlib.AbstractContextManager[Any]]

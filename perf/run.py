@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
-import sys
 import tempfile
 import time
 import traceback
@@ -21,6 +19,7 @@ from perf.dataset import read_data_set, workload
 from perf.epochs import DEFAULT_EPOCHS, EPOCHS, epoch_signals
 from perf.evidence import CURVE, Evidence, collecting, left_behind
 from perf.gates import PROOF
+from perf.patch_file import import_patch
 from perf.photos import write_photos
 from perf.probes import compilation
 from perf.probes.convergence import Curve, check_whole, converge, keep
@@ -388,14 +387,3 @@ def _check_torch(minor: str) -> None:
     if minor != wanted:
         msg = f"the session is for torch {wanted}, but torch {minor} is installed; remake it without -R (nox -s ...)"
         raise RuntimeError(msg)
-
-
-def import_patch(path: Path) -> None:
-    """Import the Python file at ``path`` as a module of its own."""
-    spec = importlib.util.spec_from_file_location(f"patch_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        msg = f"--patch {path}: not a Python file"
-        raise ValueError(msg)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)

@@ -15,6 +15,7 @@ from typing import Any
 
 from perf.case import Case, Lane, find_case
 from perf.dataset import read_data_set
+from perf.patch_file import import_patch
 from perf.record import write_model
 from perf.traceml import SameSteps, mean_parts
 
@@ -90,7 +91,6 @@ def main() -> None:
     parser.add_argument("--patch", type=Path)
     told = parser.parse_args()
     from perf.rfdetr_steering import steered
-    from perf.run import import_patch
 
     case = find_case(told.case)
     with tempfile.TemporaryDirectory() as scratch, steered(case):
