@@ -29,9 +29,10 @@ def read_yolo(root: Path) -> tuple[Split, Split, dict[int, str]]:
 def _yaml(file: Path) -> dict[str, Any]:
     import yaml
 
+    text = read_text(file)
     try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        found = yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError) as error:
         msg = f"{file}: cannot be read: {error}"
         raise ValueError(msg) from error
     if not isinstance(found, dict) or not isinstance(found.get("names"), list | dict):
