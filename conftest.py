@@ -62,6 +62,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--run-timeout", type=float, default=3600.0, metavar="SECONDS", help="longest time for one run")
     group.addoption("--resume", metavar="SESSION", help="go on with this session: runs that finished are not repeated")
     group.addoption("--session", metavar="NAME", help="the session's name, and its folder's; default: the time")
+    group.addoption("--turn", type=Path, metavar="FILE", help="internal: lock file of the runs beside this one")
     group.addoption("--one-run", type=int, metavar="INDEX", help="internal: measure this run in this process")
 
 

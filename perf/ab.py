@@ -10,13 +10,14 @@ import os
 import shlex
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from perf.case import Case
 from perf.compare import BASE, HEAD, compare, judgement_of, known_noise, usable_pairs, warm_pairs
 from perf.errors import error_line
-from perf.experiment import SIDES, Experiment, Manifest, begin
+from perf.experiment import PASSING_PAIRS, SIDES, Experiment, Manifest, begin
 from perf.judge import GATED, Options
 from perf.launch import RunFailed, at_once, left_record, run_in_fresh_process, run_together
 from perf.locks import alone
@@ -41,6 +42,7 @@ def measure(experiment: Experiment) -> Judgement:
     experiment.folder.mkdir(parents=True, exist_ok=True)
     with _alone(experiment.folder):
         begin(experiment)
+        _measure_beside(experiment)
         return _answers(experiment, measure_pairs)
 
 
@@ -118,6 +120,36 @@ def _reproducible(case: CaseVerdict, manifest: Manifest) -> CaseVerdict:
     return case.model_copy(update={"signals": rows})
 
 
+def _measure_beside(experiment: Experiment) -> None:
+    """Measure the pairs of the first look, all sides and cases of a pair beside each other, unless wall time decides.
+
+    They prepare together, which is most of a run, and measure one at a time (:mod:`perf.turns`).
+    """
+    most = experiment.runs_at_once
+    for pair in range(PASSING_PAIRS + MOST_COLD_PAIRS if most > 1 else 0):
+        cases = [case for case in experiment.cases if case.takes_turns and _needs_pair(experiment, case, pair)]
+        orders = [experiment.order(side, case, pair) for case in cases for side in _turn(pair)]
+        fresh = [replace(one, turn=experiment.folder / "turn.lock") for one in orders if ended(one) is None]
+        if fresh:
+            experiment.tell(f"pair {pair + 1}: {len(fresh)} runs, up to {most} beside each other; each measures alone")
+            _run_beside(experiment, fresh, most)
+
+
+def _needs_pair(experiment: Experiment, case: Case, pair: int) -> bool:
+    """Return whether the first look at a case needs this pair: too few before it count, and none of them failed."""
+    before = [[record for record in experiment.records(side, case) if record.run < pair] for side in (BASE, HEAD)]
+    failed = any(record.status != "finished" for side in before for record in side)
+    return not failed and warm_pairs(*before) < experiment.looks(case)[0].pairs
+
+
+def _run_beside(experiment: Experiment, orders: Sequence[Order], most: int) -> None:
+    """Measure up to ``most`` of ``orders`` beside each other; of a run that failed its record tells later looks."""
+    done = run_together(orders, most, experiment.tell, experiment.timeout, name=lambda order: f"{order.folder.name}: ")
+    for order, found in done.items():
+        if isinstance(found, RunFailed):
+            experiment.tell(f"{order.folder.name}: {order.case.id} run {order.run} failed: {found}")
+
+
 def measure_pairs(experiment: Experiment, case: Case, wanted: int) -> None:
     """Measure pair after pair until ``wanted`` count, or a run fails; of a training all pairs, several runs at once."""
     if case.trains:
@@ -140,10 +172,7 @@ def _train_pairs(experiment: Experiment, case: Case, wanted: int) -> None:
     orders = [experiment.order(side, case, seed) for seed in range(wanted) for side in SIDES]
     fresh = [order for order in orders if ended(order) is None]
     experiment.tell(f"{case.id}: {wanted} seeds a side, {len(fresh)} of {len(orders)} trainings to go")
-    done = run_together(fresh, experiment.at_once or at_once(case.lane), experiment.tell, experiment.timeout)
-    for order, found in done.items():
-        if isinstance(found, RunFailed):
-            experiment.tell(f"{order.folder.name}: {order.case.id} run {order.run} failed: {found}")
+    _run_beside(experiment, fresh, experiment.at_once or at_once(case.lane))
 
 
 def _turn(pair: int) -> tuple[Literal["base", "head"], ...]:

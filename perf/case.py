@@ -162,6 +162,11 @@ class Case(BaseModel):
         return self.measure == "convergence"
 
     @property
+    def takes_turns(self) -> bool:
+        """Whether a run can prepare beside others and measure while they wait (perf.turns)."""
+        return self.measure == "step" and not self.distributed
+
+    @property
     def takes_data(self) -> bool:
         """Whether a run reads the data set that the user gives."""
         return self.measure in TAKE_DATA

@@ -14,6 +14,7 @@ from perf.baselines import FOLDER
 from perf.case import Case, find_case
 from perf.compare import BASE
 from perf.dataset import check_unchanged, read_data_set
+from perf.environment import usable_cpus
 from perf.gates import WALL_ERROR
 from perf.quality_gates import MARGIN
 from perf.record import Kind, Record, file_digest, read_any, read_model, write_model
@@ -80,6 +81,13 @@ class Experiment(NamedTuple):
     timeout: float = 3600.0
     at_once: int | None = None
     within: Path = Path()
+
+    @property
+    def runs_at_once(self) -> int:
+        """How many runs may prepare beside each other: one where wall time decides, or the lane is the CPU's."""
+        if self.manifest.timed:
+            return 1
+        return self.at_once or (1 if self.cases[0].lane == "cpu" else max(1, usable_cpus() // 2))
 
     def order(self, side: Literal["base", "head"], case: Case, run: int) -> Order:
         """Return the order of one run of one side."""

@@ -61,23 +61,33 @@ def run_in_fresh_process(order: Order, tell: Callable[[str], None], timeout: flo
 
 
 def run_together(
-    orders: Sequence[Order], at_once: int, tell: Callable[[str], None], timeout: float
+    orders: Sequence[Order],
+    at_once: int,
+    tell: Callable[[str], None],
+    timeout: float,
+    name: Callable[[Order], str] = lambda _: "",
 ) -> dict[Order, Record | RunFailed]:
     """Measure all ``orders``, up to ``at_once`` of them at the same time, and return what became of each.
 
-    For what does not mind company, such as accuracy. An interrupt ends all that are going.
+    For what does not mind company, such as accuracy, or takes turns. ``name`` is told before each line of an order.
+    An interrupt ends all that are going.
     """
     waiting, going, done = list(orders), list[_Process](), dict[Order, Record | RunFailed]()
     with _ended_like_ctrl_c(), contextlib.ExitStack() as stack, _interrupting(going):
         while waiting or going:
             while waiting and len(going) < at_once:
-                going.append(stack.enter_context(_Process(waiting.pop(0), tell, timeout)))
+                told = _named(name(waiting[0]), tell)
+                going.append(stack.enter_context(_Process(waiting.pop(0), told, timeout)))
             time.sleep(_POLL_SECONDS)
             for process in [one for one in going if one.ended()]:
                 going.remove(process)
                 process.close()
                 done[process.order] = _outcome(process)
     return done
+
+
+def _named(name: str, tell: Callable[[str], None]) -> Callable[[str], None]:
+    return lambda line: tell(f"{name}{line}")
 
 
 @contextlib.contextmanager
@@ -217,7 +227,7 @@ def child_command(order: Order) -> list[str]:
     """Return the command of the process that measures, or of each that does: pytest on the single test for it."""
     benchmark = order.stem.resolve().with_suffix(".benchmark.json")  # the child starts in the project's root
     options = [*_PYTEST, f"--benchmark-json={benchmark}"]
-    files = [("patch", order.patch), ("data", order.data)]
+    files = [("patch", order.patch), ("data", order.data), ("turn", order.turn)]
     paths = [word for name, path in files if path for word in (f"--{name}", str(path.resolve()))]
     flags = [f"--{name}" for name in ("untimed", "cold") if getattr(order, name)]
     told = ["--case", order.case.id, "--one-run", str(order.run), "--session", order.session]

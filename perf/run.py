@@ -50,6 +50,7 @@ from perf.rfdetr_steering import steered
 from perf.rfdetr_train import METRICS_FILE, build_training
 from perf.run_order import MINOR_VARIABLE, Order
 from perf.shapes import ShapesSpec, write_shapes
+from perf.turns import BESIDE, Turn
 from perf.workload import make_samples
 
 
@@ -96,6 +97,9 @@ class Run:
         self.model: Any = None
         self.graphs: Graphs | None = None
         self.evidence = Evidence(order.stem, self.record)
+        self.turn = Turn(order.turn)
+        if order.turn:
+            self.record.notes.append(BESIDE)
         self._write()
 
     def measure(self, benchmark: Any) -> Record:
@@ -105,7 +109,7 @@ class Run:
         with the traceback, and is raised again.
         """
         try:
-            with collecting(self.evidence):
+            with self.turn.together(), collecting(self.evidence):
                 self._measure(benchmark)
         except BaseException:
             self.record.error = traceback.format_exc()
@@ -312,6 +316,17 @@ class Run:
         with loss_watched(stepper.built.module.criterion) as terms:
             self._add(self._first_step(stepper))
         self._add([*first_loss(terms), optimizer_groups(stepper.built.trainer.optimizers)])
+        with self.turn.alone(self.progress.say):
+            self._probe_alone(stepper, benchmark)
+        # After all steps, so that a recompile in any of them is in it; but before the calls are counted, since
+        # Dynamo takes the profile function's own frames for frames to compile.
+        self._add([*compilation.signals(stepper.built.module.model), *(self.graphs.signals() if self.graphs else [])])
+        self.evidence.take("the training steps")
+        self._add(call_counts(stepper))
+        self._add(step_memory(stepper))  # last: its steps are more, and what is counted above must not depend on them
+
+    def _probe_alone(self, stepper: Stepper, benchmark: Any) -> None:
+        """Measure what another process on the GPU would disturb."""
         self._warm_up(stepper)
         if not self.order.untimed:
             self.progress.say(f"timing {self.plan.timed} steps")
@@ -319,12 +334,6 @@ class Run:
             self._add(peak_memory(stepper))
         self.progress.say("counting work per step")
         self._add(self._work(stepper))
-        # After all steps, so that a recompile in any of them is in it; but before the calls are counted, since
-        # Dynamo takes the profile function's own frames for frames to compile.
-        self._add([*compilation.signals(stepper.built.module.model), *(self.graphs.signals() if self.graphs else [])])
-        self.evidence.take("the training steps")
-        self._add(call_counts(stepper))
-        self._add(step_memory(stepper))  # last: its steps are more, and what is counted above must not depend on them
 
     def _first_step(self, stepper: Stepper) -> list[Signal]:
         what = "compiling (first step)" if self.order.case.compile else "first step"

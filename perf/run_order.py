@@ -32,6 +32,7 @@ class Order:
     ``untimed``: count only, since other runs may share the GPU. ``cold``: the case has an Inductor cache of its own.
     ``data``: the folder of the data set to train on, where it is not the generated one.
     ``python``: the interpreter of another environment, to measure the rfdetr that is installed there.
+    ``turn``: the lock file by which runs beside each other take turns (perf.turns).
     ``rank``: which of the case's processes this is; rank 0 leaves the record of the run, the others one of their own.
     """
 
@@ -45,6 +46,7 @@ class Order:
     python: Path | None = None
     rank: int = 0
     data: Path | None = None
+    turn: Path | None = None
 
     @property
     def stem(self) -> Path:

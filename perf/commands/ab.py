@@ -25,7 +25,9 @@ def _declare_ab(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base-case", metavar="ID", help="let the base train this case: eager against compiled, say")
     parser.add_argument("--data", type=Path, metavar="DIR", help="train on this data set: COCO 2017, Roboflow or YOLO")
     parser.add_argument("--margin", type=margin, default=MARGIN, help="mAP that a head may lose; default: %(default)s")
-    parser.add_argument("--at-once", type=positive, metavar="N", help="trainings at a time; 3, or on cpu one a core")
+    parser.add_argument(
+        "--at-once", type=positive, metavar="N", help="trainings, or runs where no time decides, at a time"
+    )
     parser.add_argument("--pairs", type=positive, metavar="N", help="most pairs of runs a case; default: 10, seeds 8")
     add_measuring(parser)
     add_baselines(parser)

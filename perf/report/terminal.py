@@ -15,6 +15,7 @@ from perf.record import Record
 from perf.refresh import Change
 from perf.report import humanize
 from perf.report.section import rank
+from perf.turns import BESIDE
 from perf.verdicts import SEVERITY, CaseVerdict, Judgement, SignalVerdict
 
 if TYPE_CHECKING:
@@ -259,7 +260,7 @@ def remarks(records: Sequence[Record]) -> list[str]:
     remarks = [f"note: {text}" for record in records for text in (*record.adaptations, *record.notes)]
     for record in records:
         for state in (*record.gpu_before, *record.gpu_after):
-            if state.other_processes:
+            if state.other_processes and BESIDE not in record.notes:
                 remarks.append(f"note: GPU {state.index} was shared with other processes during {record.case_id}")
             if state.throttle_reasons:
                 reasons = ", ".join(state.throttle_reasons)

@@ -13,7 +13,8 @@ from perf.session import Session
 def test_one_run(case: Case, perf_session: Session, benchmark: Any, request: Any) -> None:
     from perf.run import Run  # torch and rfdetr come with it
 
-    order = replace(perf_session.order(case, request.config.option.one_run), rank=place(case).rank)
+    option = request.config.option
+    order = replace(perf_session.order(case, option.one_run), rank=place(case).rank, turn=option.turn)
     record = Run(order).measure(benchmark)
     assert record.status == "finished"
     assert record.signals

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,13 +13,13 @@ from filelock import FileLock
 
 from perf import ab
 from perf.ab import judge_again, measure, measure_all
-from perf.case import Case
+from perf.case import Case, Lane
 from perf.cli import main
 from perf.experiment import Experiment, Manifest, begin, read_manifest, recorded, side_of
 from perf.judge import GATED
 from perf.launch import RunFailed
 from perf.pool import by_case
-from perf.record import Kind, read_record, write_record
+from perf.record import Kind, Record, read_record, write_record
 from perf.record_files import take
 from perf.run_order import MINOR_VARIABLE, Order
 
@@ -43,7 +43,9 @@ class Bench:
         self.told: list[str] = []
         self.stop_at = 10**6
         self.cold_runs: set[tuple[str, int]] = set()
+        self.beside: list[list[str]] = []
         monkeypatch.setattr(ab, "run_in_fresh_process", self._run)
+        monkeypatch.setattr(ab, "run_together", self._run_together)
 
     def _run(self, order: Order, tell: Callable[[str], None], timeout: float) -> None:
         if len(self.runs) == self.stop_at:
@@ -61,6 +63,26 @@ class Bench:
         write_record(order.record_path, record)
         if time <= 0:
             raise RunFailed(str(record.error), record)
+
+    def _run_together(
+        self,
+        orders: Sequence[Order],
+        at_once: int,
+        tell: Callable[[str], None],
+        timeout: float,
+        name: Callable[[Order], str],
+    ) -> dict[Order, Record | RunFailed]:
+        assert len({order.turn for order in orders}) == 1
+        self.beside.append([f"{name(order)}{order.case.id} {order.run}" for order in orders[:at_once]])
+        return {order: self._outcome(order) for order in orders}
+
+    def _outcome(self, order: Order) -> Record | RunFailed:
+        assert order.turn
+        try:
+            self._run(order, self.told.append, 1)
+        except RunFailed as failure:
+            return failure
+        return read_record(order.record_path)
 
     def experiment(self, pairs: int = 10, *, case: Case = CPU_EAGER, gate: frozenset[Kind] = GATED) -> Experiment:
         base, head = (side_of(name, Path(sys.executable)) for name in ("1.11.1", "1.11.2"))
@@ -151,6 +173,48 @@ def test_without_wall_signals_two_pairs_pass_and_a_third_confirms(
     judgement = measure(bench.experiment(3, gate=gate))
     assert (len(bench.runs), judgement.exit_code) == (runs, code)
     assert judge_again(bench.experiment(3, gate=gate)) == judgement
+
+
+COUNTS: frozenset[Kind] = frozenset({"count-strict", "count-volume"})
+
+
+def test_without_wall_signals_all_sides_and_cases_of_a_pair_prepare_beside_each_other(bench: Bench) -> None:
+    cases = [CPU_EAGER, CPU_COMPILED]
+    wanted = bench.experiment(3, gate=COUNTS)
+    manifest = wanted.manifest.model_copy(update={"cases": [case.id for case in cases]})
+
+    assert measure(wanted._replace(cases=cases, manifest=manifest, at_once=4)).exit_code == 0
+
+    first, second = bench.beside
+    assert first == [f"{side}: {case.id} 0" for case in cases for side in ("base", "head")]
+    assert second == [f"{side}: {case.id} 1" for case in cases for side in ("head", "base")]
+    assert len(bench.runs) == 8
+
+
+def test_beside_each_other_as_many_pairs_are_measured_as_count(bench: Bench) -> None:
+    bench.cold_runs = {("base", 0), ("head", 0)}
+    assert measure(bench.experiment(3, case=CPU_COMPILED, gate=COUNTS)._replace(at_once=2)).exit_code == 0
+    assert [len(orders) for orders in bench.beside] == [2, 2, 2]
+
+
+def test_beside_each_other_a_run_that_fails_ends_its_case(bench: Bench) -> None:
+    bench.times = lambda order: -1 if order.session.endswith("head") else 100
+    assert measure(bench.experiment(3, gate=COUNTS)._replace(at_once=2)).exit_code == 1
+    assert len(bench.runs) == 2
+    assert "head: nano-cpu-b2 run 0 failed: E: boom" in bench.told
+
+
+def test_where_wall_time_decides_nothing_runs_beside(bench: Bench) -> None:
+    measure(bench.experiment(2)._replace(at_once=4))
+    assert bench.beside == []
+
+
+@pytest.mark.parametrize(("lane", "cpus", "expected"), [("cpu", 16, 1), ("gpu", 16, 8), ("gpu", 1, 1)])
+def test_half_the_cores_of_a_gpu_s_machine_prepare(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, lane: Lane, cpus: int, expected: int
+) -> None:
+    monkeypatch.setattr("perf.experiment.usable_cpus", lambda: cpus)
+    assert bench.experiment(case=Case(config="nano", lane=lane), gate=COUNTS).runs_at_once == expected
 
 
 def test_without_wall_signals_a_third_pair_that_is_there_counts(bench: Bench) -> None:
@@ -291,9 +355,6 @@ def test_two_processes_do_not_measure_one_session(bench: Bench) -> None:
     bench.folder.mkdir()
     with FileLock(bench.folder / "ab.lock"), pytest.raises(ValueError, match="another process measures this session"):
         measure(bench.experiment())
-
-
-COUNTS: frozenset[Kind] = frozenset({"count-strict", "count-volume"})
 
 
 def two_sessions(bench: Bench) -> Path:

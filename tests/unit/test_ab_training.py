@@ -39,7 +39,12 @@ class Bench:
         monkeypatch.setattr(ab, "run_together", self.train)
 
     def train(
-        self, orders: Sequence[Order], at_once: int, tell: Callable[[str], None], timeout: float
+        self,
+        orders: Sequence[Order],
+        at_once: int,
+        tell: Callable[[str], None],
+        timeout: float,
+        name: Callable[[Order], str],
     ) -> dict[Order, Record | RunFailed]:
         self.at_once = at_once
         return {order: self._one(order) for order in orders}

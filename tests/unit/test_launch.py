@@ -252,6 +252,8 @@ def test_the_command_names_case_run_session_and_records(order: Order, tmp_path: 
     assert (told["--case"], told["--one-run"], told["--session"]) == (CPU_EAGER.id, "0", "s1")
     assert told["--records"] == str(tmp_path)
     assert "--patch" not in command
+    assert "--turn" not in command
+    assert command_line(replace(order, turn=Path("/t.lock")))[-2:] == ["--turn", "/t.lock"]
     assert command_line(Order(CPU_EAGER, "s1", 0, tmp_path, Path("/p.py")))[-2:] == ["--patch", "/p.py"]
 
 
