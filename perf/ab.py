@@ -129,8 +129,7 @@ def _measure_beside(experiment: Experiment) -> None:
     for pair in range(PASSING_PAIRS + MOST_COLD_PAIRS if most > 1 else 0):
         cases = [case for case in experiment.cases if case.takes_turns and _needs_pair(experiment, case, pair)]
         orders = [experiment.order(side, case, pair) for case in cases for side in _turn(pair)]
-        fresh = [replace(one, turn=experiment.folder / "turn.lock") for one in orders if ended(one) is None]
-        if fresh:
+        if fresh := _in_turn(experiment, orders):
             experiment.tell(f"pair {pair + 1}: {len(fresh)} runs, up to {most} beside each other; each measures alone")
             _run_beside(experiment, fresh, most)
 
@@ -156,15 +155,30 @@ def measure_pairs(experiment: Experiment, case: Case, wanted: int) -> None:
         _train_pairs(experiment, case, wanted)
         return
     for pair in range(wanted + MOST_COLD_PAIRS):
-        base, head = (experiment.records(side, case) for side in (BASE, HEAD))
-        if warm_pairs(base, head) >= wanted:
+        counted = warm_pairs(*(experiment.records(side, case) for side in (BASE, HEAD)))
+        if counted >= wanted:
             return
-        experiment.tell(f"{case.id}: pair {pair + 1}, {warm_pairs(base, head)} of {wanted} that the next look needs")
         orders = [experiment.order(side, case, pair) for side in _turn(pair)]
+        if any(ended(order) is None for order in orders):
+            experiment.tell(f"{case.id}: pair {pair + 1}, {counted} of {wanted} that the next look needs")
+        if not _measure_pair(experiment, case, orders):
+            return
+
+
+def _measure_pair(experiment: Experiment, case: Case, orders: Sequence[Order]) -> bool:
+    """Measure what is not measured yet of a pair, and return whether both runs finished."""
+    if experiment.runs_at_once == 1 or not case.takes_turns:
         # Both, though the first may fail: what the other then does is half of the answer.
         finished = [_measure_run(order, experiment.tell, experiment.timeout) for order in orders]
-        if not all(finished):
-            return
+        return all(finished)
+    if fresh := _in_turn(experiment, orders):
+        _run_beside(experiment, fresh, experiment.runs_at_once)
+    return all((record := ended(order)) and record.status == "finished" for order in orders)
+
+
+def _in_turn(experiment: Experiment, orders: Sequence[Order]) -> list[Order]:
+    """Return those of ``orders`` that are not measured yet, told to take turns."""
+    return [replace(order, turn=experiment.turn) for order in orders if ended(order) is None]
 
 
 def _train_pairs(experiment: Experiment, case: Case, wanted: int) -> None:

@@ -89,6 +89,11 @@ class Experiment(NamedTuple):
             return 1
         return self.at_once or (1 if self.cases[0].lane == "cpu" else max(1, usable_cpus() // 2))
 
+    @property
+    def turn(self) -> Path:
+        """The lock file by which runs beside each other take turns."""
+        return self.folder / "turn.lock"
+
     def order(self, side: Literal["base", "head"], case: Case, run: int) -> Order:
         """Return the order of one run of one side."""
         what: Side = getattr(self.manifest, side)

@@ -175,6 +175,7 @@ def test_without_wall_signals_two_pairs_pass_and_a_third_confirms(
     assert judge_again(bench.experiment(3, gate=gate)) == judgement
 
 
+TURNS = ("base", "head", "base")
 COUNTS: frozenset[Kind] = frozenset({"count-strict", "count-volume"})
 
 
@@ -195,6 +196,14 @@ def test_beside_each_other_as_many_pairs_are_measured_as_count(bench: Bench) -> 
     bench.cold_runs = {("base", 0), ("head", 0)}
     assert measure(bench.experiment(3, case=CPU_COMPILED, gate=COUNTS)._replace(at_once=2)).exit_code == 0
     assert [len(orders) for orders in bench.beside] == [2, 2, 2]
+
+
+def test_beside_each_other_a_third_pair_confirms_too(bench: Bench) -> None:
+    bench.busy = lambda order: 16 * (1.5 if (Path(order.session).name, order.run) == ("head", 1) else 1)
+    gate: frozenset[Kind] = frozenset({"count-strict", "count-volume", "device"})
+    assert measure(bench.experiment(3, gate=gate)._replace(at_once=2)).exit_code == 3
+    assert [orders[0] for orders in bench.beside] == [f"{one}: nano-cpu-b2 {n}" for n, one in enumerate(TURNS)]
+    assert len(bench.runs) == 6
 
 
 def test_beside_each_other_a_run_that_fails_ends_its_case(bench: Bench) -> None:
