@@ -26,6 +26,8 @@ from perf.session import on_data
 
 # Questions of an investigation, in the order of their cases. The first is what the diagnosis is of.
 QUESTIONS = ("fit", "step", "compile", "input", "map")
+# What the command takes before and after it measures: its imports and the report, with some to spare.
+AROUND_SECONDS = 10.0
 # As many images as a training of the suite has in a batch (perf.suites).
 MAP_BATCH: dict[Lane, int] = {"gpu": 16, "cpu": 4}
 
@@ -133,14 +135,16 @@ def measure(task: Task, *, resume: bool) -> int:
         msg = f"--out {task.folder}: no folder can be made there ({error.strerror}); give another"
         raise ValueError(msg) from error
     with _alone(task.folder):
+        room, started = Room(task.asked.budget), time.monotonic()
         _begin(task, resume=resume)
         _write_data(task)
-        return _measure_rounds(task) + _train(task)
+        room.spend(time.monotonic() - started + AROUND_SECONDS)
+        return _measure_rounds(task, room) + _train(task)
 
 
-def _measure_rounds(task: Task) -> int:
+def _measure_rounds(task: Task, room: Room) -> int:
     """Measure round after round what is no training; return how many runs failed."""
-    room, failed, orders = Room(task.asked.budget), 0, list(orders_of(task))
+    failed, orders = 0, list(orders_of(task))
     numbered = [(f"{number} of {len(orders)}, {what}", order) for number, (what, order) in enumerate(orders, 1)]
     for _, together in itertools.groupby(numbered, key=lambda one: (one[1].run, one[1].case.id)):
         turn = list(together)  # a candidate's run and the one without it: one alone would be no comparison

@@ -23,10 +23,14 @@ class Room:
         """Return whether there is room for a round of this case; for its first one there always is."""
         return self._rounds.get(case_id, -math.inf) <= self._left
 
+    def spend(self, seconds: float) -> None:
+        """Note that something else than a round took, or will take, so long."""
+        self._left -= seconds
+
     def take(self, case_id: str, seconds: float, records: Iterable[Record | None] = ()) -> None:
         """Note that a round took so long; ``records`` are what its runs left."""
         spent = max(0.0, seconds - sum(map(_compiled_cold, records)))
-        self._left -= spent
+        self.spend(spent)
         self._rounds[case_id] = spent
 
 

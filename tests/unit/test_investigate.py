@@ -119,12 +119,12 @@ def test_resuming_measures_only_what_did_not_finish(tmp_path: Path, started: lis
 def test_a_budget_has_every_case_once_and_again_while_it_fits(
     tmp_path: Path, started: list[Order], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The clock before and after each run: a fit takes 50 s, the input 30 s.
-    clock = iter([0, 50, 50, 80, 80, 130, 130, 180])
+    # The clock before and after the data are written, 5 s, and each run: a fit takes 50 s, the input 30 s.
+    clock = iter([0, 5, 5, 55, 55, 85, 85, 135])
     monkeypatch.setattr(investigate, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     said: list[str] = []
     task = a_task(tmp_path, ask="fit,input", runs=3)
-    asked = task.asked.model_copy(update={"budget": 135.0})
+    asked = task.asked.model_copy(update={"budget": 155.0})  # the command itself takes 10
     assert measure(task._replace(asked=asked, tell=said.append), resume=False) == 0
 
     assert [(order.case.measure, order.run) for order in started] == [("fit", 0), ("input", 0), ("fit", 1)]
@@ -142,14 +142,14 @@ def test_what_was_measured_before_an_interruption_counts_in_the_budget(
     tmp_path: Path, started: list[Order], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = a_task(tmp_path, ask="fit,input", runs=3)
-    asked = task.asked.model_copy(update={"budget": 135.0})
+    asked = task.asked.model_copy(update={"budget": 155.0})
     write_model(tmp_path / MANIFEST, asked)
     for case, seconds in zip(task.cases, (50, 30), strict=True):
         order = task.order("base", case, 0)
         began = datetime(2026, 7, 1, tzinfo=UTC)
         times: dict[str, Any] = {"started": began, "finished": began + timedelta(seconds=seconds)}
         write_record(order.record_path, a_record([], case, session=order.session, command=order.command, **times))
-    clock = iter([0, 0, 0, 0, 0, 50])
+    clock = iter([0, 5, 5, 5, 5, 5, 5, 55])
     monkeypatch.setattr(investigate, "time", SimpleNamespace(monotonic=lambda: next(clock)))
 
     assert measure(task._replace(asked=asked), resume=True) == 0

@@ -27,6 +27,14 @@ def test_a_first_round_always_has_room_and_another_what_the_last_one_took() -> N
     assert room.has("b")  # 20 s are left
 
 
+def test_what_is_no_round_takes_room_too() -> None:
+    room = Room(100)
+    room.take("a", 40)
+    assert room.has("a")
+    room.spend(25)
+    assert not room.has("a")
+
+
 @pytest.mark.parametrize(("misses", "again"), [(16, True), (0, False)])
 def test_a_cold_compile_does_not_count(misses: int, again: bool) -> None:
     room = Room(100)
