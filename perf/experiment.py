@@ -14,8 +14,8 @@ from perf.baselines import FOLDER
 from perf.case import Case, find_case
 from perf.compare import BASE
 from perf.dataset import check_unchanged, read_data_set
-from perf.environment import usable_cpus
 from perf.gates import WALL_ERROR
+from perf.launch import prepared_at_once
 from perf.quality_gates import MARGIN
 from perf.record import Kind, Record, file_digest, read_any, read_model, write_model
 from perf.run_order import MANIFEST, Order
@@ -87,7 +87,7 @@ class Experiment(NamedTuple):
         """How many runs may prepare beside each other: one where wall time decides, or the lane is the CPU's."""
         if self.manifest.timed:
             return 1
-        return self.at_once or (1 if self.cases[0].lane == "cpu" else max(1, usable_cpus() // 2))
+        return self.at_once or prepared_at_once(self.cases[0].lane)
 
     @property
     def turn(self) -> Path:

@@ -38,6 +38,11 @@ def at_once(lane: Lane) -> int:
     return usable_cpus() if lane == "cpu" else AT_ONCE_GPU
 
 
+def prepared_at_once(lane: Lane) -> int:
+    """Return how many runs prepare beside each other by default, where they take turns to measure (perf.turns)."""
+    return 1 if lane == "cpu" else max(1, usable_cpus() // 2)
+
+
 class RunFailed(Exception):  # noqa: N818  (says what happened)
     """A run that left no finished record; the message says why and where its log is. ``record`` is what it left."""
 

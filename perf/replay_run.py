@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from perf.ab import ended
 from perf.case import find_case
 from perf.compile_matrix import STORE, read_store
-from perf.launch import RunFailed, run_in_fresh_process
+from perf.launch import RunFailed, prepared_at_once, run_in_fresh_process, run_together
 from perf.record import Record, read_any
 from perf.replay import Replay, releases
 from perf.replay_outcome import NOT_RUN, Result, on_record, result
@@ -106,7 +106,10 @@ def replay_all(session: Session, replays: Sequence[Replay]) -> list[Result]:
         ValueError: records of the session cannot be used; names the file.
     """
     here = [one for one in replays if not lacks(one) and not one.recorded]
-    for order in orders(session, here):
+    wanted = list(orders(session, here))
+    for case_id in dict.fromkeys(order.case.id for order in wanted if order.case.lane == "gpu"):
+        _measure_beside(session, [order for order in wanted if order.case.id == case_id and order.case.takes_turns])
+    for order in wanted:
         _measure(session, order)
     return outcomes(session, replays)
 
@@ -122,6 +125,13 @@ def orders(session: Session, replays: Sequence[Replay]) -> Iterator[Order]:
         for run in range(max(runs.values())):
             sides = [side for side in runs if run < runs[side]]
             yield from (session.order(work, side, run) for side in (sides if run % 2 == 0 else reversed(sides)))
+
+
+def _measure_beside(session: Session, wanted: Sequence[Order]) -> None:
+    """Measure runs of one case beside each other: they compile for minutes, and take turns to measure."""
+    lock = session.folder / "turn.lock"
+    fresh = [replace(order, turn=lock) for order in wanted if ended(order) is None]
+    run_together(fresh, prepared_at_once("gpu"), session.tell, session.timeout, lambda order: f"{order.folder.name}: ")
 
 
 def _measure(session: Session, order: Order) -> None:

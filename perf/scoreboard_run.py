@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,10 +17,10 @@ from perf.baselines import FOLDER as BASELINES
 from perf.case import Case, find_case
 from perf.compare import BASE, HEAD, compare, usable_pairs
 from perf.environment import changed_since
-from perf.experiment import Experiment, Manifest, side_of
+from perf.experiment import SIDES, Experiment, Manifest, side_of
 from perf.faults import FRESH_SEED, Fault
 from perf.judge import GATED, Options, judge
-from perf.launch import RunFailed, has_finished, left_record, run_in_fresh_process
+from perf.launch import RunFailed, has_finished, left_record, prepared_at_once, run_in_fresh_process, run_together
 from perf.others import Opinion, benchmark_opinion, traceml_opinion
 from perf.record import Record, read_records
 from perf.run_order import Order
@@ -42,6 +43,11 @@ class Bench(NamedTuple):
     timeout: float = 3600.0
     traceml: Path | None = None
 
+    def order(self, name: str, case: Case, run: int, patch: Path | None = None) -> Order:
+        """Return the order of one run of the session ``name``."""
+        session = f"{self.folder.name}/{name}"
+        return Order(case=case, session=session, run=run, folder=self.folder / name, patch=patch)
+
     def record(self, name: str, case: Case, run: int, patch: Path | None = None) -> Record:
         """Return the record of one run of the session ``name``, measured now unless it was, with the same software.
 
@@ -50,10 +56,8 @@ class Bench(NamedTuple):
         Raises:
             RunFailed: it left none.
         """
-        folder = self.folder / name
-        order = Order(case=case, session=f"{self.folder.name}/{name}", run=run, folder=folder, patch=patch)
-        left = left_record(order) if has_finished(order) else None
-        if left is not None and not changed_since([left.environment]):
+        order = self.order(name, case, run, patch)
+        if (left := _measured(order)) is not None:
             return left
         try:
             return run_in_fresh_process(order, self.tell, self.timeout)
@@ -61,6 +65,33 @@ class Bench(NamedTuple):
             if failure.record is None:
                 raise
             return failure.record
+
+
+def _measured(order: Order) -> Record | None:
+    """Return the record of a run that was measured with the software that is here; None where there is none."""
+    left = left_record(order) if has_finished(order) else None
+    return None if left is None or changed_since([left.environment]) else left
+
+
+def measure_beside(bench: Bench, faults: Sequence[Fault]) -> None:
+    """Measure what ``faults`` need on a GPU beside each other, case by case, so that :func:`measure_fault` finds it.
+
+    They prepare for half a minute or more, and take turns to measure.
+    """
+    turning = [fault for fault in faults if fault.lane == "gpu" and fault.case.takes_turns]
+    for case_id in dict.fromkeys(fault.case_id for fault in turning):
+        orders = dict.fromkeys(o for fault in turning if fault.case_id == case_id for o in orders_of(bench, fault))
+        fresh = [replace(order, turn=bench.folder / "turn.lock") for order in orders if _measured(order) is None]
+        run_together(fresh, prepared_at_once("gpu"), bench.tell, bench.timeout, lambda order: f"{order.session}: ")
+
+
+def orders_of(bench: Bench, fault: Fault) -> list[Order]:
+    """Return the orders of all runs that a fault and its twin may need; none for a training."""
+    if fault.judging == "interleaved":
+        experiment = _experiment(bench, fault)
+        return [experiment.order(side, fault.case, pair) for pair in range(fault.runs) for side in SIDES]
+    sides = [(UNFAULTED, None), (_name(fault), fault.patch.absolute())] if fault.judging == "counts" else []
+    return [bench.order(name, fault.case, run, patch) for run in range(fault.runs) for name, patch in sides]
 
 
 def measure_fault(bench: Bench, fault: Fault) -> Row:
@@ -113,25 +144,26 @@ def _by_seeds(bench: Bench, fault: Fault) -> Sides:
 
 
 def _interleaved(bench: Bench, fault: Fault) -> Sides:
-    experiment = _experiment(bench, _name(fault), fault.case, fault.runs, fault.patch.absolute())
+    experiment = _experiment(bench, fault)
     judged = measure(experiment)
     look, _ = answer(experiment, fault.case, lambda *_: None)
     base, head = usable_pairs(*(experiment.records(side, fault.case) for side in (BASE, HEAD)))
     return base[: look.pairs], head[: look.pairs], judged
 
 
-def _experiment(bench: Bench, name: str, case: Case, pairs: int, patch: Path | None) -> Experiment:
-    python = Path(sys.executable).absolute()
+def _experiment(bench: Bench, fault: Fault) -> Experiment:
+    """Return the session of a fault and its twin; on a GPU without wall time, of which so few pairs prove nothing."""
+    python, name = Path(sys.executable).absolute(), _name(fault)
     manifest = Manifest(
         base=side_of("this rfdetr", python),
-        head=side_of("the same, patched" if patch else "the same", python, patch),
-        cases=[case.id],
-        pairs=pairs,
-        gate=sorted(GATED),
+        head=side_of("the same, patched", python, fault.patch.absolute()),
+        cases=[fault.case_id],
+        pairs=fault.runs,
+        gate=sorted(GATED if fault.lane == "cpu" else GATED - {"wall"}),
     )
     folder = bench.folder.resolve() / name
     within = Path(bench.folder.name)
-    return Experiment(manifest, [case], folder, bench.tell, BASELINES, bench.timeout, within=within)
+    return Experiment(manifest, [fault.case], folder, bench.tell, BASELINES, bench.timeout, within=within)
 
 
 def _ask_traceml(bench: Bench, fault: Fault) -> Opinion | None:

@@ -49,14 +49,16 @@ def _scoreboard(options: argparse.Namespace) -> int:
 
 def _measure(options: argparse.Namespace, lane: str) -> None:
     from perf.report.scoreboard import add
-    from perf.scoreboard_run import Bench, measure_fault, measure_unfaulted
+    from perf.scoreboard_run import Bench, measure_beside, measure_fault, measure_unfaulted
 
     bench = Bench(options.records, say_aside, options.run_timeout, options.traceml_python)
     if options.unfaulted:
         for case_id in options.case or [EAGER]:
             add(options.store, measure_unfaulted(bench, case_id, options.sessions))
         return
-    for fault in selected(options.select):
+    chosen = selected(options.select)
+    measure_beside(bench, [fault for fault in chosen if fault.lane == lane])
+    for fault in chosen:
         if fault.lane == lane:
             add(options.store, [measure_fault(bench, fault)])  # one by one: an interrupt loses none
         elif options.select:

@@ -222,7 +222,7 @@ def test_where_wall_time_decides_nothing_runs_beside(bench: Bench) -> None:
 def test_half_the_cores_of_a_gpu_s_machine_prepare(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, lane: Lane, cpus: int, expected: int
 ) -> None:
-    monkeypatch.setattr("perf.experiment.usable_cpus", lambda: cpus)
+    monkeypatch.setattr("perf.launch.usable_cpus", lambda: cpus)
     assert bench.experiment(case=Case(config="nano", lane=lane), gate=COUNTS).runs_at_once == expected
 
 

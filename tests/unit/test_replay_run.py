@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,7 +44,22 @@ class Bench:
         self.interrupted = False
         pythons = {release: Path(sys.executable) for release in RELEASES}
         self.session = Session("replay-1", folder / "replay-1", pythons, self.told.append)
+        self.beside: list[list[str]] = []
         monkeypatch.setattr(replay_run, "run_in_fresh_process", self._run)
+        monkeypatch.setattr(replay_run, "run_together", self._run_together)
+
+    def _run_together(
+        self,
+        orders: Sequence[Order],
+        at_once: int,
+        tell: Callable[[str], None],
+        timeout: float,
+        name: Callable[[Order], str],
+    ) -> None:
+        assert {order.turn for order in orders} == {self.session.folder / "turn.lock"}
+        self.beside.append([f"{name(order)}{order.case.id}" for order in orders])
+        for order in orders:
+            self._run(order, tell, timeout)
 
     def _run(self, order: Order, tell: Callable[[str], None], timeout: float) -> None:
         side = order.folder.name
@@ -113,6 +128,17 @@ def test_a_replay_by_counts_takes_one_run_where_another_has_more(bench: Bench) -
     replay_all(bench.session, [replace(CALLS, name="timed", pairs=2), CALLS])
 
     assert [run.run for run in bench.session.records(CALLS)["1.11.0"]] == [0]
+
+
+def test_on_a_gpu_the_releases_of_a_case_prepare_beside_each_other(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay_run, "lacking", lambda _: "")
+    results = replay_all(bench.session, [GPU, replace(GPU, name="masks", case="seg-nano-b4"), CALLS])
+
+    assert bench.beside == [[f"{one}: {case}" for one in RELEASES[1:]] for case in ("nano-b4", "seg-nano-b4")]
+    assert len(bench.runs) == 6
+    assert [one.outcome for one in results] == ["caught"] * 3
 
 
 def test_what_needs_a_gpu_is_not_run_here_and_says_why(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

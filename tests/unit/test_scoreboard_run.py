@@ -17,7 +17,7 @@ from perf.others import Opinion
 from perf.record import PATCHED, Part, Record, write_record
 from perf.run_order import Order
 from perf.scoreboard import is_caught, line_told, problems
-from perf.scoreboard_run import Bench, measure_fault, measure_unfaulted
+from perf.scoreboard_run import Bench, measure_beside, measure_fault, measure_unfaulted
 
 
 def fault(fault_id: str) -> Fault:
@@ -119,6 +119,34 @@ def test_interleaved_runs_go_in_pairs_until_the_answer_is_clear(machine: Machine
     assert 8 <= row.pairs <= slow.runs
     assert len(machine.orders) == 2 * row.pairs
     assert is_caught(row, slow)
+
+
+def test_on_a_gpu_all_runs_of_a_case_prepare_beside_each_other(
+    machine: Machine, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside: list[list[str]] = []
+
+    def together(orders: list[Order], at_once: int, tell: Any, timeout: float, name: Callable[[Order], str]) -> None:
+        assert {order.turn for order in orders} == {bench.folder / "turn.lock"}
+        beside.append([f"{name(order)}{order.run}" for order in orders])
+        for order in orders:
+            machine.run(order, tell, timeout)
+
+    monkeypatch.setattr(scoreboard_run, "run_together", together)
+    machine.counted = lambda order: 1500 if order.patch else 1000
+    names = ("host_sync_small.nano-b4", "gpu_work_blatant.nano-b4", "cuda_graph_small.nano-b4-compile-graphs")
+    faults = [fault(name) for name in (*names, "aten_op_small.nano-cpu-b2")]
+    measure_beside(bench, faults)
+
+    eager, graphs = ([line.partition("/")[2] for line in lines] for lines in beside)
+    sync, work, graph = (scoreboard_run._name(one) for one in faults[:3])
+    pairs = [f"{work}/{side}: {run}" for run in range(3) for side in ("base", "head")]
+    assert eager == ["unfaulted: 0", f"{sync}: 0", *pairs]
+    assert graphs == ["unfaulted: 0", f"{graph}: 0"]
+    assert measure_fault(bench, faults[0]).pairs == 1
+    assert len(machine.orders) == 10
+    assert measure_fault(bench, faults[1]).pairs == 3
+    assert len(machine.orders) == 10
 
 
 def test_a_training_is_held_against_the_stored_seeds_with_one_of_its_own(machine: Machine, bench: Bench) -> None:
