@@ -6,6 +6,7 @@ Differences between releases 1.9.0 to 1.11.2 live here and in the other ``rfdetr
 from __future__ import annotations
 
 import contextlib
+import importlib
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -130,6 +131,11 @@ def flags(built: BuiltModule) -> dict[str, str]:
 
 # A trainer that writes nothing and validates nothing: what probes of single steps need.
 _BARE = {"include_training_callbacks": False, "max_epochs": 1, "limit_val_batches": 0}
+
+
+def load() -> None:
+    """Import rfdetr and all that it trains with: seconds, which a reader of the progress should see apart."""
+    importlib.import_module("rfdetr.training")
 
 
 def build(case: Case, output_dir: Path, seed: int = 0, more: More = NOTHING_MORE) -> Built:

@@ -42,7 +42,7 @@ from perf.progress import Progress
 from perf.recipe import recipe_of, write_data
 from perf.record import PATCHED, TIMED, Record, Signal, file_digest, write_record
 from perf.report.epochs import draw_metrics
-from perf.rfdetr_api import Built, Sample, Stepper, build, fit, flags, validate
+from perf.rfdetr_api import Built, Sample, Stepper, build, fit, flags, load, validate
 from perf.rfdetr_configs import task_of
 from perf.rfdetr_epochs import EpochClock, build_epochs, fit_epochs
 from perf.rfdetr_fit import build_fit, write_fit_data
@@ -135,16 +135,18 @@ class Run:
     def _measure(self, benchmark: Any) -> None:
         case = self.order.case
         _check_torch(self.record.environment.torch_minor)
-        self.progress.say("importing rfdetr, building the model")
+        self.progress.say("importing rfdetr")
         with tempfile.TemporaryDirectory() as scratch, steered(case) as adaptations, self._watching(), self._heard():
             if self.order.patch:
                 import_patch(self.order.patch)
                 adaptations.append(f"patched by {self.order.patch.name}")
+            load()  # a patch may replace what rfdetr imports by name
             compilation.reset()
             if case.takes_data:
                 self.record.adaptations = adaptations
                 self._on_data(Path(scratch))
                 return
+            self.progress.say("building the model")
             built = build(case, Path(scratch))
             self.record.adaptations = [*adaptations, *built.adaptations]
             self._take(built)

@@ -71,7 +71,7 @@ def test_a_run_measures_with_every_probe_and_writes_after_each(
     assert all(sum(part.value for part in signal.parts) == signal.value > 1000 for signal in calls)
     told = order.progress_path.read_text().splitlines()
     assert [line.partition("run 0: ")[2] for line in told if "first step: " not in line] == [
-        *["importing torch", "importing rfdetr, building the model"],
+        *["importing torch", "importing rfdetr", "building the model"],
         *["first step", "warming up, 1 steps", "timing 2 steps", "counting work per step", "finished"],
     ]
 
