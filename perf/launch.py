@@ -21,6 +21,7 @@ from perf.evidence import left_behind, trace_environment
 from perf.progress import Follower
 from perf.record import Record, read_record, write_record
 from perf.run_order import Order
+from perf.turns import WAITS
 
 ROOT = Path(__file__).resolve().parent.parent
 ONE_RUN = ROOT / "tests" / "suite" / "one_run.py"
@@ -70,7 +71,7 @@ def run_together(
     """Measure all ``orders``, up to ``at_once`` of them at the same time, and return what became of each.
 
     For what does not mind company, such as accuracy, or takes turns. ``name`` is told before each line of an order.
-    An interrupt ends all that are going.
+    An interrupt ends all that are going. ``timeout`` leaves out what a run waits for others of them.
     """
     waiting, going, done = list(orders), list[_Process](), dict[Order, Record | RunFailed]()
     with _ended_like_ctrl_c(), contextlib.ExitStack() as stack, _interrupting(going):
@@ -78,12 +79,22 @@ def run_together(
             while waiting and len(going) < at_once:
                 told = _named(name(waiting[0]), tell)
                 going.append(stack.enter_context(_Process(waiting.pop(0), told, timeout)))
+            began = time.monotonic()
             time.sleep(_POLL_SECONDS)
+            _excuse(going, time.monotonic() - began)
             for process in [one for one in going if one.ended()]:
                 going.remove(process)
                 process.close()
                 done[process.order] = _outcome(process)
     return done
+
+
+def _excuse(going: Sequence[_Process], seconds: float) -> None:
+    """Let those that waited for one that works not pay for it: one that hangs would take the others with it."""
+    waiting = [process for process in going if process.waits]
+    if len(waiting) < len(going):
+        for process in waiting:
+            process.allow(seconds)
 
 
 def _named(name: str, tell: Callable[[str], None]) -> Callable[[str], None]:
@@ -115,6 +126,7 @@ class _Process:
         self.order = order
         self._tell, self._timeout, self._problem = tell, timeout, ""
         self._closed, self._mark = False, uuid.uuid4().hex
+        self.waits = False
 
     def __enter__(self) -> _Process:
         order = self.order
@@ -145,10 +157,16 @@ class _Process:
     def ended(self) -> bool:
         """Tell what is new, and return whether the run has ended, by itself or because its time is up."""
         running = self._process.poll() is None
-        _tell_new(self._follower, self._tell)
+        for line in self._follower.new_lines():
+            self.waits = line.endswith(WAITS)
+            self._tell(line)
         if running and time.monotonic() > self._deadline:
             self._problem = f"no end after {self._timeout:.0f} s (--run-timeout); stopped"
         return not running or bool(self._problem)
+
+    def allow(self, seconds: float) -> None:
+        """Let it run so much longer."""
+        self._deadline += seconds
 
     def interrupt(self) -> None:
         """Have the run end, without waiting for it."""
@@ -251,11 +269,6 @@ def environment(order: Order) -> dict[str, str]:
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(order.cache.resolve())} if order.cold else {}
     trace = trace_environment(order.stem, order.case.compile)
     return {**kept, "PYTHONHASHSEED": "0", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **threads, **cache, **trace}
-
-
-def _tell_new(follower: Follower, tell: Callable[[str], None]) -> None:
-    for line in follower.new_lines():
-        tell(line)
 
 
 def _end(process: subprocess.Popen[bytes], mark: str) -> None:
