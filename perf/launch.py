@@ -131,7 +131,7 @@ class _Process:
     def __enter__(self) -> _Process:
         order = self.order
         order.stem.parent.mkdir(parents=True, exist_ok=True)
-        for path in (order.progress_path, order.record_path):
+        for path in (order.progress_path, order.record_path, order.crash_path):
             path.unlink(missing_ok=True)  # of a run that was interrupted: not what became of this one
         self._follower = Follower(order.progress_path)
         self._deadline = time.monotonic() + self._timeout
@@ -196,6 +196,12 @@ def left_record(order: Order) -> Record | None:
         return read_record(order.record_path)
     except (OSError, ValueError):
         return None
+
+
+def left_crash(order: Order) -> str:
+    """Return how this run ended where that was before it began a record; empty otherwise, and if it was interrupted."""
+    text = order.crash_path.read_text(encoding="utf-8", errors="replace") if order.crash_path.exists() else ""
+    return text.partition(";")[0]
 
 
 @contextlib.contextmanager
@@ -294,6 +300,7 @@ def _finished_record(order: Order, stopped: str, ended: str) -> Record:
     problem = stopped or ended
     if not order.record_path.exists():
         msg = f"{problem or 'ended'} before a record was begun; {_log_tail(order)}"
+        order.crash_path.write_text(msg, encoding="utf-8")
         raise RunFailed(msg)
     record = read_record(order.record_path)
     if record.status == "finished" and not problem:

@@ -17,7 +17,7 @@ from perf import launch
 from perf.ab import ended
 from perf.case import Case
 from perf.environment import usable_cpus
-from perf.launch import RunFailed, at_once, command_line, run_in_fresh_process, run_together
+from perf.launch import RunFailed, at_once, command_line, left_crash, run_in_fresh_process, run_together
 from perf.record import Record, read_record, write_record
 from perf.run_order import Order
 from perf.turns import WAITS
@@ -454,6 +454,20 @@ def test_together_each_has_its_own_time_limit(order: Order, stand_in: Callable[[
     assert "no end after 1 s" in str(done[runs[0]])
     assert isinstance(done[runs[1]], Record)
     assert children() == set()
+
+
+def test_a_run_that_ends_before_its_record_leaves_how_until_it_is_measured_again(
+    order: Order, stand_in: Callable[[str], None]
+) -> None:
+    stand_in("import sys; sys.exit(9)")
+    with pytest.raises(RunFailed, match="exit code 9 before a record was begun"):
+        run_in_fresh_process(order, lambda _: None, timeout=60)
+    assert left_crash(order) == "exit code 9 before a record was begun"
+
+    stand_in("import time; print('up', file=open(sys.argv[1], 'w'), flush=True); time.sleep(60)")
+    with pytest.raises(KeyboardInterrupt):
+        run_in_fresh_process(order, At("up", interrupt), timeout=60)
+    assert left_crash(order) == ""
 
 
 # Run 0 hangs, and the others wait until it has ended.
