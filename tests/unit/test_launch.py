@@ -318,6 +318,7 @@ def test_a_real_run_interrupted_leaves_a_failed_record(order: Order) -> None:
     assert record.error
     assert record.finished
     assert record.signal("first_step")
+    assert ended(order) is None  # a session that goes on measures it again
     assert children() == set()
 
 
