@@ -26,6 +26,7 @@ from perf.record import Record
 from perf.run_order import MINOR_VARIABLE, Order
 from perf.sequential import Look, first_is_base
 from perf.session_gates import OneSession, more_pairs_may_tell, unconfirmed
+from perf.turns import can_lock
 from perf.verdicts import CaseVerdict, Judgement, SignalVerdict, summarize, worst
 
 # The first runs of a compiled case fill the Inductor cache, and their pairs do not count.
@@ -41,7 +42,7 @@ def measure(experiment: Experiment) -> Judgement:
     """
     experiment.folder.mkdir(parents=True, exist_ok=True)
     with _alone(experiment.folder):
-        begin(experiment)
+        experiment = _begin(experiment)
         _measure_beside(experiment)
         return _answers(experiment, measure_pairs)
 
@@ -54,9 +55,18 @@ def measure_all(experiment: Experiment) -> None:
     """
     experiment.folder.mkdir(parents=True, exist_ok=True)
     with _alone(experiment.folder):
-        begin(experiment)
+        experiment = _begin(experiment)
         for case in experiment.cases:
             measure_pairs(experiment, case, experiment.manifest.pairs)
+
+
+def _begin(experiment: Experiment) -> Experiment:
+    """Begin the session and return it, with one run at a time where they have nothing to take turns by."""
+    begin(experiment)
+    if experiment.runs_at_once == 1 or can_lock(experiment.turn):
+        return experiment
+    experiment.tell(f"{experiment.folder}: its file system locks no files, so that runs follow one another")
+    return experiment._replace(at_once=1)
 
 
 def judge_again(experiment: Experiment) -> Judgement:

@@ -16,6 +16,7 @@ from perf.compare import BASE
 from perf.dataset import check_unchanged, read_data_set
 from perf.environment import usable_cpus
 from perf.gates import WALL_ERROR
+from perf.gpus import gpu_memory_bytes
 from perf.quality_gates import MARGIN
 from perf.record import Kind, Record, file_digest, read_any, read_model, write_model
 from perf.run_order import CRASH, MANIFEST, Order
@@ -29,6 +30,15 @@ MOST_PAIRS = 10
 PAIRS_WITHOUT_WALL, PASSING_PAIRS = 3, 2
 # Pairs of seeds of a training; docs/convergence.md says what they can tell.
 SEED_PAIRS = 8
+
+
+# Runs that wait keep their memory: Nano at batch 4 has 2 to 2.6 GB reserved (H200), and CUDA's context half a GB more.
+GPU_BYTES_A_RUN = 8 * 10**9
+
+
+def _beside_on_gpu() -> int:
+    memory = gpu_memory_bytes()
+    return max(1, min(usable_cpus() // 2, memory // GPU_BYTES_A_RUN if memory else 1))
 
 
 class Side(BaseModel):
@@ -84,10 +94,13 @@ class Experiment(NamedTuple):
 
     @property
     def runs_at_once(self) -> int:
-        """How many runs may prepare beside each other: one where wall time decides, or the lane is the CPU's."""
+        """How many runs may prepare beside each other: one where wall time decides, or the lane is the CPU's.
+
+        On a GPU by default as many as half of the cores, and as find room in its memory.
+        """
         if self.manifest.timed:
             return 1
-        return self.at_once or (1 if self.cases[0].lane == "cpu" else max(1, usable_cpus() // 2))
+        return self.at_once or (1 if self.cases[0].lane == "cpu" else _beside_on_gpu())
 
     @property
     def turn(self) -> Path:

@@ -23,6 +23,18 @@ BESIDE = "prepared beside other runs of its session, which waited while it measu
 _YIELD_SECONDS = 0.5
 
 
+def can_lock(path: Path) -> bool:
+    """Return whether files can be locked where ``path`` is; some network file systems refuse."""
+    with path.open("a+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+    return True
+
+
 class Turn:
     """The place of one process among those that share the lock file at ``path``; without one it is always its turn.
 

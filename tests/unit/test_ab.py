@@ -234,16 +234,27 @@ def test_a_run_that_ends_before_its_record_is_no_pass_and_is_not_repeated(
     assert len(bench.runs) == runs
 
 
+def test_where_files_cannot_be_locked_runs_follow_one_another(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ab, "can_lock", lambda _: False)
+    assert measure(bench.experiment(2, gate=COUNTS)._replace(at_once=2)).exit_code == 0
+    assert (bench.beside, len(bench.runs)) == ([], 4)
+    assert f"{bench.folder}: its file system locks no files, so that runs follow one another" in bench.told
+
+
 def test_where_wall_time_decides_nothing_runs_beside(bench: Bench) -> None:
     measure(bench.experiment(2)._replace(at_once=4))
     assert bench.beside == []
 
 
-@pytest.mark.parametrize(("lane", "cpus", "expected"), [("cpu", 16, 1), ("gpu", 16, 8), ("gpu", 1, 1)])
-def test_half_the_cores_of_a_gpu_s_machine_prepare(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, lane: Lane, cpus: int, expected: int
+@pytest.mark.parametrize(
+    ("lane", "cpus", "gigabytes", "expected"),
+    [("cpu", 16, 150, 1), ("gpu", 16, 150, 8), ("gpu", 1, 150, 1), ("gpu", 32, 16, 2), ("gpu", 16, 4, 1)],
+)
+def test_half_the_cores_of_a_gpu_s_machine_prepare_where_its_memory_holds_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, lane: Lane, cpus: int, gigabytes: int, expected: int
 ) -> None:
     monkeypatch.setattr("perf.experiment.usable_cpus", lambda: cpus)
+    monkeypatch.setattr("perf.experiment.gpu_memory_bytes", lambda: gigabytes * 10**9)
     assert bench.experiment(case=Case(config="nano", lane=lane), gate=COUNTS).runs_at_once == expected
 
 

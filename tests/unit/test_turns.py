@@ -15,7 +15,7 @@ from typing import IO
 import pytest
 
 from perf import turns
-from perf.turns import Turn
+from perf.turns import Turn, can_lock
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -72,7 +72,7 @@ def test_without_a_lock_file_it_is_always_its_turn() -> None:
 
 HOLDS = """
 import pathlib, sys, time
-from perf.turns import Turn
+from perf.turns import Turn, can_lock
 turn = Turn(pathlib.Path(sys.argv[1]), print)
 turn.join()
 print("holds", flush=True)
@@ -138,3 +138,15 @@ def test_the_lock_file_is_open_as_nfs_wants_it(tmp_path: Path, monkeypatch: pyte
     assert [kind & ~fcntl.LOCK_NB for kind in asked] == [
         *[fcntl.LOCK_SH, fcntl.LOCK_UN, fcntl.LOCK_EX, fcntl.LOCK_UN, fcntl.LOCK_SH],
     ]
+
+
+@pytest.mark.parametrize(("error", "can"), [(None, True), (BlockingIOError(), True), (OSError("ENOSYS"), False)])
+def test_some_file_systems_lock_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError | None, can: bool
+) -> None:
+    def flock(file: IO[bytes], kind: int) -> None:
+        if error:
+            raise error
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    assert can_lock(tmp_path / "turn.lock") is can
