@@ -19,14 +19,15 @@ from perf.compare import BASE, HEAD, compare, judgement_of, known_noise, usable_
 from perf.errors import error_line
 from perf.experiment import PASSING_PAIRS, SIDES, Experiment, Manifest, begin
 from perf.judge import GATED, Options
-from perf.launch import RunFailed, at_once, left_record, run_in_fresh_process, run_together
+from perf.launch import RunFailed, at_once, left_crash, left_record, run_in_fresh_process, run_together
 from perf.locks import alone
 from perf.quality_gates import MARGIN
 from perf.record import Record
 from perf.run_order import MINOR_VARIABLE, Order
 from perf.sequential import Look, first_is_base
 from perf.session_gates import OneSession, more_pairs_may_tell, unconfirmed
-from perf.verdicts import CaseVerdict, Judgement, summarize
+from perf.turns import can_lock
+from perf.verdicts import CaseVerdict, Judgement, SignalVerdict, summarize, worst
 
 # The first runs of a compiled case fill the Inductor cache, and their pairs do not count.
 MOST_COLD_PAIRS = 2
@@ -41,7 +42,7 @@ def measure(experiment: Experiment) -> Judgement:
     """
     experiment.folder.mkdir(parents=True, exist_ok=True)
     with _alone(experiment.folder):
-        begin(experiment)
+        experiment = _begin(experiment)
         _measure_beside(experiment)
         return _answers(experiment, measure_pairs)
 
@@ -54,9 +55,18 @@ def measure_all(experiment: Experiment) -> None:
     """
     experiment.folder.mkdir(parents=True, exist_ok=True)
     with _alone(experiment.folder):
-        begin(experiment)
+        experiment = _begin(experiment)
         for case in experiment.cases:
             measure_pairs(experiment, case, experiment.manifest.pairs)
+
+
+def _begin(experiment: Experiment) -> Experiment:
+    """Begin the session and return it, with one run at a time where they have nothing to take turns by."""
+    begin(experiment)
+    if experiment.runs_at_once == 1 or can_lock(experiment.turn):
+        return experiment
+    experiment.tell(f"{experiment.folder}: its file system locks no files, so that runs follow one another")
+    return experiment._replace(at_once=1)
 
 
 def judge_again(experiment: Experiment) -> Judgement:
@@ -128,7 +138,7 @@ def _measure_beside(experiment: Experiment) -> None:
     most = experiment.runs_at_once
     for pair in range(PASSING_PAIRS + MOST_COLD_PAIRS if most > 1 else 0):
         cases = [case for case in experiment.cases if case.takes_turns and _needs_pair(experiment, case, pair)]
-        orders = [experiment.order(side, case, pair) for case in cases for side in _turn(pair)]
+        orders = [experiment.order(side, case, pair) for case in cases for side in _sides_of(pair)]
         if fresh := _in_turn(experiment, orders):
             experiment.tell(f"pair {pair + 1}: {len(fresh)} runs, up to {most} beside each other; each measures alone")
             _run_beside(experiment, fresh, most)
@@ -138,6 +148,7 @@ def _needs_pair(experiment: Experiment, case: Case, pair: int) -> bool:
     """Return whether the first look at a case needs this pair: too few before it count, and none of them failed."""
     before = [[record for record in experiment.records(side, case) if record.run < pair] for side in (BASE, HEAD)]
     failed = any(record.status != "finished" for side in before for record in side)
+    failed = failed or any(experiment.crashed(side, case) for side in SIDES)
     return not failed and warm_pairs(*before) < experiment.looks(case)[0].pairs
 
 
@@ -158,8 +169,8 @@ def measure_pairs(experiment: Experiment, case: Case, wanted: int) -> None:
         counted = warm_pairs(*(experiment.records(side, case) for side in (BASE, HEAD)))
         if counted >= wanted:
             return
-        orders = [experiment.order(side, case, pair) for side in _turn(pair)]
-        if any(ended(order) is None for order in orders):
+        orders = [experiment.order(side, case, pair) for side in _sides_of(pair)]
+        if any(_is_fresh(order) for order in orders):
             experiment.tell(f"{case.id}: pair {pair + 1}, {counted} of {wanted} that the next look needs")
         if not _measure_pair(experiment, case, orders):
             return
@@ -173,23 +184,23 @@ def _measure_pair(experiment: Experiment, case: Case, orders: Sequence[Order]) -
         return all(finished)
     if fresh := _in_turn(experiment, orders):
         _run_beside(experiment, fresh, experiment.runs_at_once)
-    return all((record := ended(order)) and record.status == "finished" for order in orders)
+    return not any(_failed_before(order) for order in orders)
 
 
 def _in_turn(experiment: Experiment, orders: Sequence[Order]) -> list[Order]:
     """Return those of ``orders`` that are not measured yet, told to take turns."""
-    return [replace(order, turn=experiment.turn) for order in orders if ended(order) is None]
+    return [replace(order, turn=experiment.turn) for order in orders if _is_fresh(order)]
 
 
 def _train_pairs(experiment: Experiment, case: Case, wanted: int) -> None:
     """Train both sides with the same ``wanted`` seeds, unless they were; one that failed stays failed."""
     orders = [experiment.order(side, case, seed) for seed in range(wanted) for side in SIDES]
-    fresh = [order for order in orders if ended(order) is None]
+    fresh = [order for order in orders if _is_fresh(order)]
     experiment.tell(f"{case.id}: {wanted} seeds a side, {len(fresh)} of {len(orders)} trainings to go")
     _run_beside(experiment, fresh, experiment.at_once or at_once(case.lane))
 
 
-def _turn(pair: int) -> tuple[Literal["base", "head"], ...]:
+def _sides_of(pair: int) -> tuple[Literal["base", "head"], ...]:
     return ("base", "head") if first_is_base(pair) else ("head", "base")
 
 
@@ -200,16 +211,28 @@ def _measure_run(order: Order, tell: Callable[[str], None], timeout: float) -> b
     """
     side = order.folder.name
     what = f"{side}: {order.case.id} run {order.run}"
-    if (before := ended(order)) is not None:
-        if before.status != "finished":
-            tell(f"{what} failed before: {error_line(before.error or '')}; a new session measures it again")
-        return before.status == "finished"
+    if failure := _failed_before(order):
+        tell(f"{what} failed before: {failure}; a new session measures it again")
+    if not _is_fresh(order):
+        return not failure
     try:
         run_in_fresh_process(order, lambda line: tell(f"{side}: {line}"), timeout)
     except RunFailed as failure:
         tell(f"{what} failed: {failure}")
         return False
     return True
+
+
+def _is_fresh(order: Order) -> bool:
+    return ended(order) is None and not left_crash(order)
+
+
+def _failed_before(order: Order) -> str:
+    """Return how a run failed that has ended by itself; empty for one that finished, or is still to be measured."""
+    record = ended(order)
+    if record is None or record.status == "finished":
+        return left_crash(order)
+    return error_line(record.error or "")
 
 
 def ended(order: Order) -> Record | None:
@@ -234,7 +257,27 @@ def judge_look(experiment: Experiment, case: Case, look: Look) -> list[CaseVerdi
         gate=frozenset(experiment.manifest.gate), records_path=experiment.folder / HEAD, one_session=session
     )
     against = {case.id: experiment.case_of(BASE, case).id}
-    return compare(base, head, options, expected=[case.id], against=against).cases
+    found = compare(base, head, options, expected=[case.id], against=against).cases
+    crashes = [_crash_row(case, order) for side in SIDES for order in experiment.crashed(side, case)]
+    return [_with_rows(one, crashes) for one in found]
+
+
+def _crash_row(case: Case, order: Order) -> SignalVerdict:
+    """Return the row of a run that ended before it began a record: the pairs of records do not show it."""
+    side = order.folder.name
+    return SignalVerdict(
+        case_id=case.id,
+        signal=f"run {order.run}" if side == HEAD else BASE,
+        kind="info",
+        verdict="failed" if side == HEAD else "inconclusive",
+        message=f"{side}, run {order.run}: {left_crash(order)}",
+        reproduce=order.command,
+    )
+
+
+def _with_rows(case: CaseVerdict, more: Sequence[SignalVerdict]) -> CaseVerdict:
+    rows = [*more, *case.signals]
+    return case.model_copy(update={"signals": rows, "verdict": worst(row.verdict for row in rows) or case.verdict})
 
 
 def _open(cases: Sequence[CaseVerdict], *, timed: bool) -> bool:

@@ -18,7 +18,7 @@ from perf.gates import WALL_ERROR
 from perf.launch import prepared_at_once
 from perf.quality_gates import MARGIN
 from perf.record import Kind, Record, file_digest, read_any, read_model, write_model
-from perf.run_order import MANIFEST, Order
+from perf.run_order import CRASH, MANIFEST, Order
 from perf.sequential import Look, least_pairs, looks
 
 SIDES: tuple[Literal["base"], Literal["head"]] = ("base", "head")
@@ -116,6 +116,12 @@ class Experiment(NamedTuple):
         """Return what one side has of a case so far, by run."""
         folder = self.folder / side / self.case_of(side, case).id
         return read_any(folder)
+
+    def crashed(self, side: Literal["base", "head"], case: Case) -> list[Order]:
+        """Return the orders of the runs of one side that ended before they began a record."""
+        found = (self.folder / side / self.case_of(side, case).id).glob(f"run-*{CRASH}")
+        runs = sorted(int(path.name.removeprefix("run-").removesuffix(CRASH)) for path in found)
+        return [self.order(side, case, run) for run in runs]
 
     def looks(self, case: Case) -> list[Look]:
         """Return the looks at ``case``, the last of them at ``manifest.pairs``; a training is looked at once."""

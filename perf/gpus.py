@@ -46,6 +46,14 @@ def gpu_capability() -> tuple[int, int] | None:
     return None if found is None else (int(found[0]), int(found[1]))
 
 
+def gpu_memory_bytes() -> int | None:
+    """Return how much memory the first GPU has that this process may use; None where NVML has no answer."""
+    with _nvml() as nvml:
+        handles = _visible(nvml)
+        found = _ask(nvml.nvmlDeviceGetMemoryInfo, handles[0]) if handles else None
+    return None if found is None else int(found.total)
+
+
 def gpu_fields() -> dict[str, Any]:
     """Return what :class:`perf.environment.Environment` says of GPUs, as its fields.
 

@@ -16,7 +16,7 @@ from unittest import mock
 
 from perf.case import Case
 from perf.rfdetr_configs import NOTHING_MORE, More, build_configs
-from perf.rfdetr_steering import set_dynamo
+from perf.rfdetr_steering import ctrl_c_kept, set_dynamo
 
 Sample = tuple[Any, dict[str, Any]]
 
@@ -198,7 +198,8 @@ def fit(built: Built, samples: list[Sample], body: Callable[[Stepper], None]) ->
     built.trainer.callbacks.append(RunBody())
     with contextlib.ExitStack() as stack, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning's advice on workers and loggers does not apply to one batch
-        built.trainer.fit(built.module, datamodule=_data_module(built, samples))
+        with ctrl_c_kept():
+            built.trainer.fit(built.module, datamodule=_data_module(built, samples))
 
 
 def validate(built: Built, samples: list[Sample], batches: int) -> list[str]:
@@ -214,7 +215,8 @@ def validate(built: Built, samples: list[Sample], batches: int) -> list[str]:
     built.trainer.limit_val_batches = batches
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning's advice on workers and loggers
-        built.trainer.validate(built.module, datamodule=_data_module(built, samples, batches), verbose=False)
+        with ctrl_c_kept():
+            built.trainer.validate(built.module, datamodule=_data_module(built, samples, batches), verbose=False)
     return ["EMA attached after the steps, so that validation runs the model that it runs by default"] * len(averages)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from perf.rfdetr_api import Built
+from perf.rfdetr_steering import ctrl_c_kept
 
 
 def data_module(built: Built, folder: Path) -> Any:
@@ -32,7 +33,8 @@ def fit_epoch(built: Built, folder: Path, callback: Any, seed: int = 0) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning's advice on workers and loggers
         seed_everything(seed, workers=True, verbose=False)
-        built.trainer.fit(built.module, datamodule=data_module(built, folder))
+        with ctrl_c_kept():
+            built.trainer.fit(built.module, datamodule=data_module(built, folder))
 
 
 def scales(built: Built) -> list[int]:

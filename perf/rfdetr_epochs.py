@@ -15,6 +15,7 @@ from perf.case import Case
 from perf.epochs import Epoch, read_epochs, write_epochs
 from perf.rfdetr_api import Built, build
 from perf.rfdetr_configs import More
+from perf.rfdetr_steering import ctrl_c_kept
 
 LAST = "last.ckpt"  # rewritten by rfdetr after every epoch
 
@@ -144,7 +145,5 @@ def fit_epochs(built: Built, clock: EpochClock) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning's advice on workers and loggers
         module = RFDETRDataModule(built.model_config, built.train_config)
-        try:
+        with ctrl_c_kept():
             built.trainer.fit(built.module, datamodule=module, ckpt_path=built.train_config.resume or None)
-        except SystemExit as end:  # what Lightning makes of Ctrl-C
-            raise KeyboardInterrupt from end

@@ -18,6 +18,7 @@ from perf.case import Case
 from perf.record import write_atomically
 from perf.rfdetr_api import Built, build
 from perf.rfdetr_configs import More, task_of
+from perf.rfdetr_steering import ctrl_c_kept
 from perf.shapes import ANNOTATIONS, MANIFEST, ShapesSpec, write_shapes
 
 ADAPTATION = "no checkpoint is written: rfdetr's own checkpoint callbacks are left out"
@@ -117,10 +118,8 @@ def run_fit(built: Built, data: DataSet, callbacks: Iterable[Any]) -> None:
     built.trainer.callbacks.extend(callbacks)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning's advice on workers and loggers
-        try:
+        with ctrl_c_kept():
             built.trainer.fit(built.module, datamodule=Told(built.model_config, built.train_config))
-        except SystemExit as end:  # what Lightning makes of Ctrl-C
-            raise KeyboardInterrupt from end
 
 
 def loader_workers(trainer: Any) -> int:

@@ -119,3 +119,14 @@ def set_dynamo(case: Case) -> None:
 
     for name, value in _dynamo_settings(case).items():
         setattr(dynamo, name, value)
+
+
+@contextlib.contextmanager
+def ctrl_c_kept() -> Iterator[None]:
+    """Raise KeyboardInterrupt where Lightning makes an exit of it: a session that goes on must know it for that."""
+    try:
+        yield
+    except SystemExit as end:
+        if not isinstance(end.__context__, KeyboardInterrupt):
+            raise
+        raise KeyboardInterrupt from end

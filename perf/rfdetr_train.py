@@ -15,6 +15,7 @@ from perf.case import Case
 from perf.recipe import Recipe
 from perf.rfdetr_api import Built, build
 from perf.rfdetr_configs import More, task_of
+from perf.rfdetr_steering import ctrl_c_kept
 from perf.scoring import Detection
 
 # What the evaluator of rfdetr calls its scores; the weights that it ships are the averaged ones, where there are such.
@@ -94,10 +95,8 @@ def train(built: Built, callbacks: Iterable[Any]) -> None:
     built.trainer.callbacks.extend(callbacks)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning's advice on workers and loggers
-        try:
+        with ctrl_c_kept():
             built.trainer.fit(built.module, datamodule=RFDETRDataModule(built.model_config, built.train_config))
-        except SystemExit as end:  # what Lightning makes of Ctrl-C; a session that goes on must know it for that
-            raise KeyboardInterrupt from end
 
 
 def check_images(trainer: Any, data: DataSet) -> None:

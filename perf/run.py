@@ -83,6 +83,8 @@ class Run:
         self.order = order
         self.plan = plan or PLANS[order.case.lane]
         self.progress = Progress(order.progress_path, f"{order.case.id} run {order.run}")
+        self.turn = Turn(order.turn, self.progress.say)
+        self.turn.join()  # importing torch would disturb one that measures
         self.progress.say("importing torch")
         self.record = Record(
             case_id=order.case.id,
@@ -97,7 +99,6 @@ class Run:
         self.model: Any = None
         self.graphs: Graphs | None = None
         self.evidence = Evidence(order.stem, self.record)
-        self.turn = Turn(order.turn)
         if order.turn:
             self.record.notes.append(BESIDE)
         self._write()
@@ -109,7 +110,7 @@ class Run:
         with the traceback, and is raised again.
         """
         try:
-            with self.turn.together(), collecting(self.evidence):
+            with contextlib.closing(self.turn), collecting(self.evidence):
                 self._measure(benchmark)
         except BaseException:
             self.record.error = traceback.format_exc()
@@ -318,7 +319,7 @@ class Run:
         with loss_watched(stepper.built.module.criterion) as terms:
             self._add(self._first_step(stepper))
         self._add([*first_loss(terms), optimizer_groups(stepper.built.trainer.optimizers)])
-        with self.turn.alone(self.progress.say):
+        with self.turn.alone():
             self._probe_alone(stepper, benchmark)
         # After all steps, so that a recompile in any of them is in it; but before the calls are counted, since
         # Dynamo takes the profile function's own frames for frames to compile.

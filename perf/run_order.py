@@ -17,6 +17,10 @@ MINOR_VARIABLE = "RFDETR_PERF_TORCH_MINOR"
 MANIFEST = "ab.json"
 
 
+# What a run leaves in place of a record that it did not begin.
+CRASH = ".crash.txt"
+
+
 def rank_stem(stem: Path, rank: int) -> Path:
     """Return the common start of the files of one rank: rank 0 has the run's own."""
     return stem.with_name(f"{stem.name}-rank-{rank}") if rank else stem
@@ -57,6 +61,11 @@ class Order:
     def record_path(self) -> Path:
         """Where the record goes. That of a rank is no record of a run, and so has another suffix."""
         return self.stem.with_suffix(".rank.json" if self.rank else ".record.json")
+
+    @property
+    def crash_path(self) -> Path:
+        """Where its parent tells how it ended, where that was before it began a record."""
+        return self.stem.with_suffix(CRASH)
 
     @property
     def progress_path(self) -> Path:

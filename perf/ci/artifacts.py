@@ -14,12 +14,12 @@ from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
 from perf.expected import FILE_NAME
-from perf.run_order import MANIFEST
+from perf.run_order import CRASH, MANIFEST
 
 PREFIX = "rfdetr-perf-"
 JOB, COMMENT = "job.json", "comment.json"
 # What is taken out of an archive; the rest stays where it is.
-_WANTED = (".record.json", ".recompiles.log")
+_WANTED = (".record.json", CRASH, ".recompiles.log")
 _NAMED = (FILE_NAME, MANIFEST, JOB, COMMENT)
 CHUNK = 1 << 16
 

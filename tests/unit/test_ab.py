@@ -44,6 +44,7 @@ class Bench:
         self.stop_at = 10**6
         self.cold_runs: set[tuple[str, int]] = set()
         self.beside: list[list[str]] = []
+        self.crashing: set[str] = set()
         monkeypatch.setattr(ab, "run_in_fresh_process", self._run)
         monkeypatch.setattr(ab, "run_together", self._run_together)
 
@@ -51,6 +52,10 @@ class Bench:
         if len(self.runs) == self.stop_at:
             raise KeyboardInterrupt
         self.runs.append(f"{Path(order.session).name}{order.run}")
+        if self.runs[-1] in self.crashing:
+            order.crash_path.parent.mkdir(parents=True, exist_ok=True)
+            order.crash_path.write_text("exit code 9 before a record was begun; log: run-0.log")
+            raise RunFailed(self.runs[-1])
         time = self.times(order)
         signals = [a_signal("step_time", abs(time), "wall", "ms"), a_signal("aten_ops", 7, "count-volume")]
         signals += [a_signal("gpu_busy", self.busy(order), "device", "ms")] if self.busy else []
@@ -213,16 +218,43 @@ def test_beside_each_other_a_run_that_fails_ends_its_case(bench: Bench) -> None:
     assert "head: nano-cpu-b2 run 0 failed: E: boom" in bench.told
 
 
+@pytest.mark.parametrize("at_once", [1, 2])
+@pytest.mark.parametrize(("crashing", "runs", "code"), [("head0", 2, 1), ("head1", 4, 1), ("base0", 2, 3)])
+def test_a_run_that_ends_before_its_record_is_no_pass_and_is_not_repeated(
+    bench: Bench, at_once: int, crashing: str, runs: int, code: int
+) -> None:
+    bench.crashing = {crashing}
+    experiment = bench.experiment(3, gate=COUNTS)._replace(at_once=at_once)
+    judgement = measure(experiment)
+    assert (len(bench.runs), judgement.exit_code) == (runs, code)
+    assert f"run {crashing[-1]}: exit code 9 before a record was begun" in judgement.summary
+
+    bench.crashing = set()
+    assert measure(experiment) == judge_again(experiment) == judgement
+    assert len(bench.runs) == runs
+
+
+def test_where_files_cannot_be_locked_runs_follow_one_another(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ab, "can_lock", lambda _: False)
+    assert measure(bench.experiment(2, gate=COUNTS)._replace(at_once=2)).exit_code == 0
+    assert (bench.beside, len(bench.runs)) == ([], 4)
+    assert f"{bench.folder}: its file system locks no files, so that runs follow one another" in bench.told
+
+
 def test_where_wall_time_decides_nothing_runs_beside(bench: Bench) -> None:
     measure(bench.experiment(2)._replace(at_once=4))
     assert bench.beside == []
 
 
-@pytest.mark.parametrize(("lane", "cpus", "expected"), [("cpu", 16, 1), ("gpu", 16, 8), ("gpu", 1, 1)])
-def test_half_the_cores_of_a_gpu_s_machine_prepare(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, lane: Lane, cpus: int, expected: int
+@pytest.mark.parametrize(
+    ("lane", "cpus", "gigabytes", "expected"),
+    [("cpu", 16, 150, 1), ("gpu", 16, 150, 8), ("gpu", 1, 150, 1), ("gpu", 32, 16, 2), ("gpu", 16, 4, 1)],
+)
+def test_half_the_cores_of_a_gpu_s_machine_prepare_where_its_memory_holds_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, lane: Lane, cpus: int, gigabytes: int, expected: int
 ) -> None:
     monkeypatch.setattr("perf.launch.usable_cpus", lambda: cpus)
+    monkeypatch.setattr("perf.launch.gpu_memory_bytes", lambda: gigabytes * 10**9)
     assert bench.experiment(case=Case(config="nano", lane=lane), gate=COUNTS).runs_at_once == expected
 
 

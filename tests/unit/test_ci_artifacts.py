@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from perf.ci.artifacts import LIMITS, Limits, admit, unpack
+from perf.run_order import CRASH
 
 NAME = "s/head/nano-b4/run-0.record.json"
 SMALL = Limits(archive=100_000, file=1_000, whole=2_500, files=3)
@@ -26,9 +27,10 @@ def left(folder: Path) -> list[str]:
 
 
 def test_what_is_read_is_unpacked_and_nothing_else(tmp_path: Path) -> None:
-    archive = an_archive(tmp_path, (NAME, b"{}"), ("s/ab.json", b"1"), ("job.json", b"2"), ("evil.sh", b"3"))
-    unpack(archive, tmp_path / "out")
-    assert left(tmp_path / "out") == ["job.json", "s/ab.json", NAME]
+    crash = NAME.replace(".record.json", CRASH)
+    files = [(NAME, b"{}"), (crash, b"0"), ("s/ab.json", b"1"), ("job.json", b"2"), ("evil.sh", b"3")]
+    unpack(an_archive(tmp_path, *files), tmp_path / "out")
+    assert left(tmp_path / "out") == sorted(["job.json", "s/ab.json", NAME, crash])
 
 
 def a_link(name: str) -> zipfile.ZipInfo:

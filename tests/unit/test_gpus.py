@@ -10,7 +10,7 @@ import pynvml
 import pytest
 
 from perf.environment import collect
-from perf.gpus import device_slug, gpu_states, throttle_reasons
+from perf.gpus import device_slug, gpu_memory_bytes, gpu_states, throttle_reasons
 
 # Not importorskip: it would import rfdetr on the fake torch below.
 needs_rfdetr = pytest.mark.skipif(find_spec("rfdetr") is None, reason="rfdetr is not installed here")
@@ -107,6 +107,12 @@ def fake_torch(monkeypatch: pytest.MonkeyPatch, *uuids: str, initialized: bool =
     torch = SimpleNamespace(cuda=cuda, backends=SimpleNamespace(cudnn=cudnn), version=SimpleNamespace(cuda="13.0"))
     torch.get_num_threads = lambda: 2
     monkeypatch.setitem(sys.modules, "torch", torch)
+
+
+def test_the_memory_of_the_first_gpu(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gpu_memory_bytes() == 150_000_000_000
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", nvml.unsupported)
+    assert gpu_memory_bytes() is None
 
 
 def test_state_of_each_gpu(nvml: FakeNvml) -> None:

@@ -17,9 +17,10 @@ from perf import launch
 from perf.ab import ended
 from perf.case import Case
 from perf.environment import usable_cpus
-from perf.launch import RunFailed, at_once, command_line, run_in_fresh_process, run_together
+from perf.launch import RunFailed, at_once, command_line, left_crash, run_in_fresh_process, run_together
 from perf.record import Record, read_record, write_record
 from perf.run_order import Order
+from perf.turns import WAITS
 
 # A run's stand-in that leaves its pid and its own child's; the child ignores SIGINT, as a stuck worker would.
 WITH_WORKER = """
@@ -317,6 +318,7 @@ def test_a_real_run_interrupted_leaves_a_failed_record(order: Order) -> None:
     assert record.error
     assert record.finished
     assert record.signal("first_step")
+    assert ended(order) is None  # a session that goes on measures it again
     assert children() == set()
 
 
@@ -453,6 +455,50 @@ def test_together_each_has_its_own_time_limit(order: Order, stand_in: Callable[[
     assert "no end after 1 s" in str(done[runs[0]])
     assert isinstance(done[runs[1]], Record)
     assert children() == set()
+
+
+def test_a_run_that_ends_before_its_record_leaves_how_until_it_is_measured_again(
+    order: Order, stand_in: Callable[[str], None]
+) -> None:
+    stand_in("import sys; sys.exit(9)")
+    with pytest.raises(RunFailed, match="exit code 9 before a record was begun"):
+        run_in_fresh_process(order, lambda _: None, timeout=60)
+    assert left_crash(order) == "exit code 9 before a record was begun"
+
+    stand_in("import time; print('up', file=open(sys.argv[1], 'w'), flush=True); time.sleep(60)")
+    with pytest.raises(KeyboardInterrupt):
+        run_in_fresh_process(order, At("up", interrupt), timeout=60)
+    assert left_crash(order) == ""
+
+
+# Run 0 hangs, and the others wait until it has ended.
+WAITING = f"""
+import pathlib, sys, time
+if "run-0" in sys.argv[1]:
+    time.sleep(60)
+pathlib.Path(sys.argv[1]).write_text("[   0.1 s] nano run 1: {WAITS}\\n")
+time.sleep(SECONDS)
+"""
+
+
+def test_together_none_pays_with_its_time_for_one_that_hangs(order: Order, stand_in: Callable[[str], None]) -> None:
+    stand_in(WAITING.replace("SECONDS", "3"))
+    runs = orders(order, 2)
+    leave_record(runs[1])
+
+    done = run_together(runs, 2, lambda _: None, timeout=2)
+
+    assert "no end after 2 s" in str(done[runs[0]])
+    assert isinstance(done[runs[1]], Record)
+
+
+def test_where_all_wait_their_time_runs_out(order: Order, stand_in: Callable[[str], None]) -> None:
+    stand_in(WAITING.replace("SECONDS", "60"))
+    runs = orders(order, 3)[1:]
+
+    done = run_together(runs, 2, lambda _: None, timeout=2)
+
+    assert all("no end after 2 s" in str(done[one]) for one in runs)
 
 
 def test_an_interrupt_ends_all_that_run_together(order: Order, stand_in: Callable[[str], None]) -> None:

@@ -139,6 +139,17 @@ def test_what_the_step_raises_comes_out_of_fit(tmp_path: Path) -> None:
     assert caught.value is seen
 
 
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
+def test_ctrl_c_and_an_exit_come_out_of_fit_as_what_they_are(tmp_path: Path, end: type[BaseException]) -> None:
+    built = build(cpu_case(), tmp_path)
+
+    def body(stepper: Stepper) -> None:
+        raise end
+
+    with pytest.raises(end):
+        fit(built, make_samples(cpu_case(), built.resolution), body)
+
+
 def test_padding_a_single_image_is_refused() -> None:
     with pytest.raises(ValueError, match="nano-cpu-b1-padded: padding needs a batch of at least 2"):
         make_samples(cpu_case(padded=True), 128)

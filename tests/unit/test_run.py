@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,11 +12,13 @@ from factories import CPU_EAGER
 
 from perf import run as runs
 from perf.case import Case
+from perf.environment import Environment
 from perf.photos import PhotoSpec, write_photos
 from perf.probes.input_pipeline import InputProbe, one_thread
 from perf.record import Record, Signal, read_record, write_record
 from perf.run import Plan, Run
 from perf.run_order import MINOR_VARIABLE, Order
+from perf.turns import BESIDE
 
 pytestmark = pytest.mark.filterwarnings("default")
 PLAN = Plan(warmup=1, timed=2, profiled=1)
@@ -177,3 +180,20 @@ def test_an_input_is_measured_without_a_model_and_names_its_data(
     assert generated.environment.workload == "1 generated photographs of 64 x 48 px (version 1)"
     assert given.environment.workload
     assert given.environment.workload.startswith("own ")
+
+
+def test_a_run_that_takes_turns_imports_torch_while_none_measures(
+    order: Order, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lock = tmp_path / "turn.lock"
+
+    def import_torch(order: Order) -> Environment:
+        with lock.open("ab") as other, pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return fingerprint(order)
+
+    fingerprint = runs._fingerprint
+    monkeypatch.setattr(runs, "_fingerprint", import_torch)
+    run = Run(replace(order, turn=lock))
+    assert BESIDE in run.record.notes
+    run.turn.close()
