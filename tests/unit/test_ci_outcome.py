@@ -218,6 +218,47 @@ def test_other_commits_than_those_asked_for_are_said(folder: Path) -> None:
     assert any("head 1.11.2, asked for was git+https" in message for _, message in about_the_job(judged(folder, cell)))
 
 
+COMMIT = {"rfdetr_source": "git+https://github.com/someone/rf-detr.git", "rfdetr_commit": "c" * 40}
+ELSEWHERE = "git+https://github.com/someone/rf-detr.git@" + "d" * 40
+
+
+@pytest.mark.parametrize(
+    ("side", "changes", "asked", "why"),
+    [
+        ("head", {"rfdetr": "1.10.0", "rfdetr_source": "release 1.10.0"}, "1.11.2", "release 1.10.0"),
+        ("base", {"rfdetr": "1.10.0", "rfdetr_source": "release 1.10.0"}, "1.11.2", "release 1.10.0"),
+        ("collapse", COMMIT, "1.11.2", f"{COMMIT['rfdetr_source']}@{'c' * 40}"),
+        ("collapse", COMMIT, ELSEWHERE, f"{COMMIT['rfdetr_source']}@{'c' * 40}"),
+        ("collapse", {}, ELSEWHERE, "release 1.11.2"),
+        ("collapse", {}, "git+https://github.com/someone/rf-detr.git@develop", "release 1.11.2"),
+        ("collapse", {"rfdetr": "no version"}, "1.11.2", ""),
+    ],
+)
+def test_records_of_another_rfdetr_than_the_session_says_are_never_green(
+    folder: Path, side: str, changes: dict[str, str], asked: str, why: str
+) -> None:
+    for path in folder.rglob(f"{side}/*/*.record.json"):
+        told = json.loads(path.read_text(encoding="utf-8"))
+        told["environment"] |= changes
+        path.write_text(json.dumps(told), encoding="utf-8")
+    cell = a_cell().model_copy(update={"head" if side == "collapse" else side: asked})
+    found = [message for verdict, message in about_the_job(judged(folder, cell)) if verdict == "failed"]
+    name = "base" if side == "base" else "head"
+    assert any(f"{name} {why}" in message and f"asked for was {asked}" in message for message in found) or not why
+    assert found
+
+
+@pytest.mark.parametrize("asked", ["git+https://github.com/someone/rf-detr.git@" + "c" * 40, "https://x/y.git@develop"])
+def test_records_of_the_commit_that_was_asked_for_are_taken(folder: Path, asked: str) -> None:
+    for path in folder.rglob("*.record.json"):
+        told = json.loads(path.read_text(encoding="utf-8"))
+        told["environment"] |= COMMIT
+        path.write_text(json.dumps(told), encoding="utf-8")
+    manifest = first(folder, "ab.json")
+    manifest.write_text(manifest.read_text(encoding="utf-8").replace('"1.11.2"', json.dumps(asked)), encoding="utf-8")
+    assert about_the_job(judged(folder, a_cell().model_copy(update={"head": asked, "base": asked}))) == []
+
+
 def test_an_error_of_our_own_is_a_verdict_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         msg = "float division by zero"
