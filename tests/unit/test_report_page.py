@@ -201,5 +201,13 @@ def test_breaks_and_recompiles_are_read_from_the_log_of_a_run(tmp_path: Path) ->
     assert len(events_of([LOG.splitlines()[0]] * 9_999)) == 500
 
 
+def test_a_line_of_nothing_but_slashes_is_read_at_once() -> None:
+    line = f"V1130 10:00:00.5 12 torch/a.py:1 [0/0] [__recompiles] Recompiling function {'/a' * 500_000}"
+    started = time.perf_counter()
+    [event] = events_of([line])
+    assert len(event.what) == 200
+    assert time.perf_counter() - started < 5
+
+
 def test_devices_of_other_power_are_told_by_name() -> None:
     assert "NVIDIA H200" in " ".join(read(render([Section("x", [], [a_record([], GPU_EAGER, environment=H200)])])).text)
