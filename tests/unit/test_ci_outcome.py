@@ -292,6 +292,21 @@ def test_what_cannot_be_shown_is_a_verdict_too(folder: Path, monkeypatch: pytest
     assert "cannot be shown" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
+def test_two_machines_with_a_case_have_each_its_own_recompiles(tmp_path: Path) -> None:
+    line = "V1130 10:00:00.5 12 torch/a.py:1 [0/0] [__recompiles] Recompiling function {} in a.py:1\n"
+    cells = [a_cell().model_copy(update={"id": name}) for name in ("one", "two")]
+    for cell in cells:
+        [path] = set(unpacked(tmp_path / cell.id).glob("*/head/nano-cpu-b2-compile-eager/*.log"))
+        path.write_text(line.format(f"of_{cell.id}"), encoding="utf-8")
+    folders = {cell.id: tmp_path / cell.id for cell in cells}
+    page = tmp_path / "page.html"
+    fetched = Fetched(folders, {}, dict.fromkeys(folders, "failure"))
+    report_of(fetched, Place(GitHub("owner/suite", ""), 5), cells, baselines(), Origin(), page)
+    first_half, second_half = page.read_text(encoding="utf-8").split("<h2>two</h2>")
+    assert ("of_one" in first_half, "of_two" in first_half) == (True, False)
+    assert ("of_one" in second_half, "of_two" in second_half) == (False, True)
+
+
 def test_a_log_with_a_time_that_there_is_none_of_is_no_event(folder: Path) -> None:
     line = "V{} 12 torch/a.py:1 [0/0] [__recompiles] Recompiling function f in a.py:1\n"
     path = first(folder, "head/*/run-0.record.json").with_name("run-0.recompiles.log")
