@@ -308,8 +308,9 @@ def refresh(context: Context, options: argparse.Namespace) -> int:
 
 def _approval(context: Context) -> list[str]:
     """Return what `rfdetr-perf refresh` is told, but for the records and the cases."""
-    told = ["--reason", context["REASON"], "--approved-by", context["GITHUB_ACTOR"]]
-    told += ["--device", context["DEVICE"]] if context.get("DEVICE") else []
+    # In one word each: a reason may begin with a hyphen, as options do.
+    told = [f"--reason={context['REASON']}", f"--approved-by={context['GITHUB_ACTOR']}"]
+    told += [f"--device={context['DEVICE']}"] if context.get("DEVICE") else []
     return told + (["--allow-fewer-runs"] if context.get("ALLOW_FEWER_RUNS") == "true" else [])
 
 

@@ -30,6 +30,7 @@ from perf.baselines import read_baseline
 from perf.ci import steps
 from perf.ci.branch import Remote, check_name, commit, fetch_branch, git, push
 from perf.ci.context import Context
+from perf.ci.events import Run
 from perf.ci.machines import CELLS
 from perf.gpus import device_slug
 from perf.report.comment import MARKER
@@ -428,6 +429,26 @@ def test_a_second_refresh_of_a_run_says_what_to_do(refreshing: Callable[..., int
     with pytest.raises(ValueError, match=f"refresh/run-{RUN} is there already: merge or close its pull request"):
         refreshing(1)
     assert git(remote, "rev-parse", f"refresh/run-{RUN}") == before
+
+
+@pytest.mark.parametrize("reason", ["-1 sync", "--dry-run", "--allow-dirty=x", "-x"])
+def test_a_reason_that_looks_like_an_option_is_a_reason(
+    refreshing: Callable[..., int], remote: Path, bench: Bench, reason: str
+) -> None:
+    assert refreshing(REASON=reason) == 0
+    stored = git(remote, "show", f"refresh/run-{RUN}:baselines/cpu/torch-2.14/nano-cpu-b2.json")
+    assert json.loads(stored)["approvals"][-1]["reason"] == reason
+    assert f"Reason: `{reason}`" in bench.file("summary")
+
+
+def test_a_body_is_one_that_github_takes_whatever_the_reason() -> None:
+    from perf.ci.refreshing import body_of
+
+    run = Run.model_validate(run_event()["workflow_run"])
+    body = body_of("https://github.com/owner/suite/actions/runs/5", run, "x`" * 30_000, "ada", "| row |\n" * 10_000)
+    assert len(body) < 65_536
+    assert "all of it is in the commit" in body
+    assert "Cut to what a description may hold" in body
 
 
 def test_where_no_pull_request_may_be_opened_it_is_said_what_to_do(
