@@ -120,22 +120,31 @@ def append(folder: Path, records: Iterable[Record]) -> list[Path]:
     Runs that did not finish are left out, those of :func:`unnamed`, and a session that is there already.
 
     Raises:
-        ValueError: a file there cannot be read, or another process writes them and does not end.
+        ValueError: a file there cannot be read, all others having been added to; or another process writes them and
+            does not end.
     """
     folder.mkdir(parents=True, exist_ok=True)
     finished = [record for record in records if record.status == "finished" and not _is_unnamed(record)]
-    changed = []
+    changed, problems = [], []
     with alone(folder / LOCK, f"{folder}: another process adds to the trend and does not end", LOCK_SECONDS):
         for group in by_case(finished).values():
-            night = night_of(group)
-            path = trend_path(folder, night.device, night.torch_minor, night.case_id)
-            nights = read(path)
-            if any((one.session, one.when) == (night.session, night.when) for one in nights):
-                continue
-            # Whole, by renaming: a reader, or a crash, sees all lines or those of before, and never half a line.
-            write_atomically(path, "".join(f"{one.model_dump_json()}\n" for one in _ordered([*nights, night])))
-            changed.append(path)
+            try:
+                changed += _add(folder, night_of(group))
+            except ValueError as error:
+                problems.append(str(error))
+    if problems:
+        raise ValueError("\n".join(problems))
     return changed
+
+
+def _add(folder: Path, night: Night) -> list[Path]:
+    path = trend_path(folder, night.device, night.torch_minor, night.case_id)
+    nights = read(path)
+    if any((one.session, one.when) == (night.session, night.when) for one in nights):
+        return []
+    # Whole, by renaming: a reader, or a crash, sees all lines or those of before, and never half a line.
+    write_atomically(path, "".join(f"{one.model_dump_json()}\n" for one in _ordered([*nights, night])))
+    return [path]
 
 
 def trend_path(folder: Path, device: str, torch_minor: str, case_id: str) -> Path:

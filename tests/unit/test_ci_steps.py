@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -551,6 +552,23 @@ def test_a_night_with_a_bad_artifact_adds_the_others_and_fails(bench: Bench, rem
     bench.fake.add_artifact(a_cell().id, b"no zip")
     assert bench.run("trend", REMOTE=str(remote)) == 1
     assert "not added: `cpu-torch-2.14-quick`: `its artifact cannot be used: " in bench.file("summary")
+
+
+def test_a_data_branch_with_a_broken_line_takes_the_other_cases_and_says_which_it_is(
+    bench: Bench, remote: Path, tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    path = work / "cpu" / "torch-2.14" / "nano-cpu-b2.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("{\n", encoding="utf-8")
+    assert commit(work, ["cpu"], "Break")
+    push(work, Remote(str(remote), "main"), "perf-data")
+    bench.fake.add_artifact(a_cell().id, changed(tmp_path, more_calls))
+    assert bench.run("trend", REMOTE=str(remote)) == 1
+    added = git(remote, "diff", "--name-only", "perf-data~1", "perf-data").split()
+    assert added == [f"cpu/torch-2.14/{case}nano-cpu-b2-compile-eager.jsonl" for case in ("", "seg-")]
+    assert re.search(r"not added: `cpu-torch-2.14-quick`: `\S+/nano-cpu-b2\.jsonl:1: ", bench.file("summary"))
+    assert re.search(r"not shown: `trend`: `\S+/nano-cpu-b2\.jsonl:1: ", bench.file("summary"))
 
 
 def test_a_variable_that_no_workflow_set_is_named() -> None:

@@ -109,6 +109,16 @@ def test_a_line_that_cannot_be_read_is_named(folder: Path, line: str) -> None:
         read(path)
 
 
+def test_a_file_that_cannot_be_read_keeps_no_other_case_from_being_added(folder: Path) -> None:
+    path = nights(folder, [1])
+    path.write_text("{\n", encoding="utf-8")
+    other = a_record([a_signal("kernels", 1, "count-volume")], CPU_EAGER, session="night-1", started=START)
+    with pytest.raises(ValueError, match=re.escape(f"{path}:1: ")):
+        append(folder, [a_night(1, 2), other])
+    assert len(read(trend_path(folder, "cpu", "2.14", other.case_id))) == 1
+    assert path.read_text(encoding="utf-8") == "{\n"
+
+
 def test_each_step_of_a_count_is_a_change_with_its_commits(folder: Path) -> None:
     path = nights(folder, [7, 7, 9, 9, 8], name="kernels", kind="count-volume")
     found = changes(read(path), "kernels")
