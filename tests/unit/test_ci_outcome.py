@@ -199,6 +199,9 @@ def test_a_job_that_passed_is_green(folder: Path) -> None:
 
 def test_what_came_between_is_told_and_nothing_is_read(folder: Path) -> None:
     section = judged(folder, problem="its artifact has expired")
+    assert headline([section]) == (
+        "1 of 1 signal failed on CPU, torch 2.14: cpu-torch-2.14-quick, its artifact has expired."
+    )
     assert about_the_job(section) == [("failed", "its artifact has expired")]
     assert section.head == []
 
