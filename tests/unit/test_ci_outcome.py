@@ -165,6 +165,14 @@ def test_whatever_is_wrong_is_a_verdict_in_the_comment_and_never_green(
     assert why.replace("'", "") in text.replace("'", "")
 
 
+def test_a_machine_that_is_not_the_labels_is_the_first_that_is_said(folder: Path) -> None:
+    emptied(folder)
+    says_other_device(folder)
+    section = judged(folder)
+    assert about_the_job(section) == [("incompatible", "the runner has nvidia-l4")]
+    assert headline([section]).endswith(": cpu-torch-2.14-quick, the runner has nvidia-l4.")
+
+
 @pytest.mark.parametrize(
     ("conclusion", "why"),
     [
