@@ -13,7 +13,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    model_validator,
+)
 
 from perf.case import Case
 from perf.environment import Environment
@@ -93,8 +102,8 @@ class Record(_Strict):
     evidence: list[str] = []
     error: str | None = None
     command: str
-    started: datetime = Field(default_factory=lambda: datetime.now(UTC))
-    finished: datetime | None = None
+    started: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
+    finished: AwareDatetime | None = None
     environment: Environment
     gpu_before: list[GpuState] = []
     gpu_after: list[GpuState] = []

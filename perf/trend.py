@@ -5,14 +5,13 @@ One file a case, ``<folder>/<device>/torch-<minor>/<case id>.jsonl``, oldest lin
 
 from __future__ import annotations
 
-import datetime
 import itertools
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from perf.baselines import baseline_path
 from perf.locks import alone
@@ -47,7 +46,7 @@ class Night(_Line):
     """One session of one case: the commit of rfdetr that it measured, or its release, and every signal."""
 
     schema_version: Literal[1] = 1
-    when: datetime.datetime
+    when: AwareDatetime
     commit: str
     suite_commit: str | None = None
     session: str
@@ -72,8 +71,12 @@ class Change(NamedTuple):
 
     @property
     def commits(self) -> str:
-        """The range in which the change lies, as git has it."""
-        return f"{self.last_before.commit}..{self.since.commit}"
+        """The range in which the change lies, as git has it; of the suite, where rfdetr was the same before."""
+        before, since = self.last_before, self.since
+        if before.commit != since.commit:
+            return f"{before.commit}..{since.commit}"
+        of_suite = f"suite {before.suite_commit}..{since.suite_commit}"
+        return f"{since.commit} before too, {of_suite if before.suite_commit != since.suite_commit else 'suite too'}"
 
 
 def night_of(records: Sequence[Record]) -> Night:
@@ -117,23 +120,31 @@ def append(folder: Path, records: Iterable[Record]) -> list[Path]:
     Runs that did not finish are left out, those of :func:`unnamed`, and a session that is there already.
 
     Raises:
-        ValueError: a file there cannot be read, or another process writes them and does not end.
+        ValueError: a file there cannot be read, all others having been added to; or another process writes them and
+            does not end.
     """
     folder.mkdir(parents=True, exist_ok=True)
     finished = [record for record in records if record.status == "finished" and not _is_unnamed(record)]
-    changed = []
+    changed, problems = [], []
     with alone(folder / LOCK, f"{folder}: another process adds to the trend and does not end", LOCK_SECONDS):
         for group in by_case(finished).values():
-            night = night_of(group)
-            path = trend_path(folder, night.device, night.torch_minor, night.case_id)
-            nights = read(path)
-            if any((one.session, one.when) == (night.session, night.when) for one in nights):
-                continue
-            # Whole, by renaming: a reader, or a crash, sees all lines or those of before, and never half a line.
-            ordered = sorted([*nights, night], key=lambda one: one.when)
-            write_atomically(path, "".join(f"{one.model_dump_json()}\n" for one in ordered))
-            changed.append(path)
+            try:
+                changed += _add(folder, night_of(group))
+            except ValueError as error:
+                problems.append(str(error))
+    if problems:
+        raise ValueError("\n".join(problems))
     return changed
+
+
+def _add(folder: Path, night: Night) -> list[Path]:
+    path = trend_path(folder, night.device, night.torch_minor, night.case_id)
+    nights = read(path)
+    if any((one.session, one.when) == (night.session, night.when) for one in nights):
+        return []
+    # Whole, by renaming: a reader, or a crash, sees all lines or those of before, and never half a line.
+    write_atomically(path, "".join(f"{one.model_dump_json()}\n" for one in _ordered([*nights, night])))
+    return [path]
 
 
 def trend_path(folder: Path, device: str, torch_minor: str, case_id: str) -> Path:
@@ -142,12 +153,16 @@ def trend_path(folder: Path, device: str, torch_minor: str, case_id: str) -> Pat
 
 
 def read(path: Path) -> list[Night]:
-    """Return the lines of a file, oldest first; none where there is no file.
+    """Return the lines of a file, oldest first and each once, as merging two copies may not leave it; none for no file.
 
     Raises:
         ValueError: a line cannot be read; names the file and the line.
     """
-    return read_rows(path, Night.model_validate)
+    return _ordered(read_rows(path, Night.model_validate))
+
+
+def _ordered(nights: Iterable[Night]) -> list[Night]:
+    return sorted({(one.session, one.when): one for one in nights}.values(), key=lambda one: one.when)
 
 
 def series(nights: Sequence[Night], signal: str) -> list[tuple[Night, float]]:

@@ -8,7 +8,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
-from http.client import HTTPResponse
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -49,13 +49,19 @@ class GitHub(NamedTuple):
         return self._json(method, path, {}, body)
 
     def pages(self, path: str, key: str | None = None, **query: object) -> Iterator[Any]:
-        """Yield the items of a list, page by page; ``key`` is where they are in the answer."""
+        """Yield the items of a list, page by page; ``key`` is where they are in the answer.
+
+        Raises:
+            OSError: also where there are more than are read: what comes last must not seem not to be there.
+        """
         for page in range(1, MOST_PAGES + 1):
             answer = self.get(path, per_page=PER_PAGE, page=page, **query)
             items = answer[key] if key else answer
             yield from items
             if len(items) < PER_PAGE:
                 return
+        msg = f"GitHub: {path}: more than the {MOST_PAGES * PER_PAGE} entries that are read"
+        raise OSError(msg)
 
     def download(self, path: str, file: Path, limit: int) -> None:
         """Write what lies at a path to ``file``.
@@ -73,8 +79,12 @@ class GitHub(NamedTuple):
                 out.write(chunk)
 
     def _json(self, method: str, path: str, query: dict[str, object], body: object = None) -> Any:
-        with self._open(method, path, query, body) as answer:
-            text = answer.read(MOST_ANSWER + 1)
+        try:
+            with self._open(method, path, query, body) as answer:
+                text = answer.read(MOST_ANSWER + 1)
+        except HTTPException as error:
+            msg = f"GitHub: {method} {path}: the answer broke off: {error!r}"
+            raise OSError(msg) from error
         if len(text) > MOST_ANSWER:
             msg = f"{path}: an answer of more than {MOST_ANSWER} bytes"
             raise OSError(msg)

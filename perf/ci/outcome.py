@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from packaging.version import InvalidVersion, Version
 from pydantic import BaseModel, ConfigDict
 
 from perf.case import Lane
 from perf.ci.artifacts import JOB, admit
 from perf.ci.machines import Cell
 from perf.compare import BASE, HEAD
+from perf.environment import Environment
 from perf.expected import FILE_NAME, cases_not_run, expected_cases
 from perf.judge import Options, judge
 from perf.record import Record, read_any, read_model
@@ -76,7 +79,8 @@ def _judged(cell: Cell, folder: Path, baselines: Path) -> tuple[list[CaseVerdict
     if not folder.is_dir():
         return [job_verdict(cell, "failed", "the job left no artifact")], [], []
     admit(folder)
-    cases = _said(cell, folder)
+    said = _said(cell, folder)
+    cases = list(said)
     head: list[Record] = []
     base: list[Record] = []
     sessions = sorted(path.parent for path in folder.rglob(MANIFEST))
@@ -88,7 +92,9 @@ def _judged(cell: Cell, folder: Path, baselines: Path) -> tuple[list[CaseVerdict
         records = list(take(session).values()) if any(session.rglob("*.record.json")) else []
         cases += _reproduced(_alone(session, records, baselines), _alone_again(cell))
         head += records
-    cases += [*_lacking(cell, folder, sessions), *_elsewhere(cell, [*head, *base])]
+    # On a machine that is not the label's nothing was begun: why is the first thing to read.
+    cases += [] if said else _lacking(cell, folder, sessions)
+    cases += [*_elsewhere(cell, [*head, *base]), *_another(cell, head, base)]
     return cases or [job_verdict(cell, "failed", "the job left no record")], head, base
 
 
@@ -182,3 +188,32 @@ def _elsewhere(cell: Cell, records: Sequence[Record]) -> list[CaseVerdict]:
     promised = f"{' or '.join(cell.devices)} with torch {cell.torch}"
     message = f"measured on {', '.join(told)}, and the label {cell.machine} promises {promised}"
     return [job_verdict(cell, "incompatible", message)] if told else []
+
+
+def _another(cell: Cell, head: Sequence[Record], base: Sequence[Record]) -> list[CaseVerdict]:
+    """Return a verdict where records are of another rfdetr than the job was to install, whatever its session says."""
+    sides = (("head", cell.head, head), ("base", cell.base, base))
+    told = {
+        f"{name} {_installed(record)}, asked for was {asked}": None
+        for name, asked, records in sides
+        for record in records
+        if not _is_of(record.environment, asked)
+    }
+    return [job_verdict(cell, "failed", f"measured was {'; '.join(told)}")] if told else []
+
+
+def _installed(record: Record) -> str:
+    environment = record.environment
+    return f"{environment.rfdetr_source}@{environment.rfdetr_commit}".removesuffix("@None")
+
+
+def _is_of(environment: Environment, asked: str) -> bool:
+    """Return whether this is the rfdetr that ``asked`` names: a commit, a release, or whatever a branch had."""
+    commit = re.search(r"@([0-9a-f]{40}(?:[0-9a-f]{24})?)$", asked)
+    if commit:
+        return environment.rfdetr_commit == commit[1]
+    try:
+        version = Version(asked)
+    except InvalidVersion:
+        return environment.rfdetr_commit is not None
+    return environment.rfdetr_source.startswith("release ") and Version(environment.rfdetr) == version

@@ -18,7 +18,8 @@ from perf.record import read_records
 from perf.report.markdown import code
 from perf.run_order import MANIFEST
 
-MOST_BODY = 60_000
+# GitHub takes 65536 characters; the reason is a person's own, and its first words say what it is.
+MOST_BODY, MOST_REASON = 60_000, 2_000
 
 
 def sessions_in(folder: Path) -> list[Path]:
@@ -47,7 +48,7 @@ def refresh_sessions(sessions: Sequence[Path], baselines: Path, cases: Sequence[
     for session, wanted in shared_out(sessions, cases).items():
         body = session.with_name(f"{session.name}.changes.md")
         asked = ["--baselines", str(baselines), "--markdown", str(body), *told]
-        asked += [word for case in wanted for word in ("--case", case)]
+        asked += [f"--case={case}" for case in wanted]
         REFRESH.run(_parsed([str(session), *asked]))
         bodies.append(body.read_text(encoding="utf-8"))
     return "\n".join(bodies)
@@ -104,11 +105,15 @@ def body_of(run_page: str, run: Run, reason: str, by: str, changes: str) -> str:
     head = (
         f"Baselines from the records of {code(run_page)}, asked for by {code(by)}. That run was started by "
         f"{code(run.event)} for {code(run.head_sha)} of {code(source)}, and ended with {code(str(run.conclusion))}.\n\n"
-        f"Reason: {code(reason)}\n\nNothing is approved until a person merges this.\n\n"
+        f"Reason: {code(_short(reason))}\n\nNothing is approved until a person merges this.\n\n"
     )
     cut = "\n\nCut to what a description may hold; the diff has all of it.\n" if len(changes) > MOST_BODY else ""
     whole = changes if not cut else changes[:MOST_BODY].rpartition("\n")[0]
     return f"{head}{whole}{cut}"
+
+
+def _short(reason: str) -> str:
+    return reason if len(reason) <= MOST_REASON else f"{reason[:MOST_REASON]}… (all of it is in the commit)"
 
 
 def open_branch(checkout: Path, baselines: Path, remote: Remote, branch: str, message: str) -> bool:

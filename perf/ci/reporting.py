@@ -55,12 +55,16 @@ def report_of(
     """Judge what was fetched. What cannot be shown is a verdict too, as what cannot be judged is."""
     sections = [_section(fetched, place, cell, baselines) for cell in cells]
     try:
-        timelines = {case: runs for cell in cells for case, runs in read_timelines(fetched.folders[cell.id]).items()}
-        return _written(sections, origin, baselines, page, timelines)
+        return _written(sections, origin, baselines, page, _timelines(fetched, cells))
     except Exception as error:  # whoever wrote these files must not keep the verdict from being told
         what = f"judged, but cannot be shown: {type(error).__name__}: {error}"
         told = [Section(cell.id, [job_verdict(cell, "failed", what)]) for cell in cells]
         return _written(told, origin, baselines, page, {})
+
+
+def _timelines(fetched: Fetched, cells: Sequence[Cell]) -> Timelines:
+    """Return when each job's runs compiled again, by its section and case: machines have cases of the same name."""
+    return {(cell.id, case): runs for cell in cells for case, runs in read_timelines(fetched.folders[cell.id]).items()}
 
 
 def _written(

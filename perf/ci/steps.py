@@ -255,13 +255,16 @@ def trend(context: Context, options: argparse.Namespace) -> int:
                 append(data, records)
                 for why in unnamed(records):
                     say_aside(f"{name}: {why}")
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             problems.setdefault(name, str(error))
     if branches.commit(data, [":(glob)**/*.jsonl"], f"Add run {context['GITHUB_RUN_ID']}"):
         branches.push(data, remote, branch)
-    _say_trend(context, options.folder, data)
+    try:
+        _say_trend(context, options.folder, data)
+    except ValueError as error:
+        problems["trend"] = str(error)
     for name, problem in problems.items():
-        context.summary(f"- not added: {code(name)}: {code(problem)}\n")
+        context.summary(f"- {'not shown' if name == 'trend' else 'not added'}: {code(name)}: {code(problem)}\n")
         say_aside(f"{name}: {problem}")
     return 1 if problems else 0
 
@@ -308,8 +311,9 @@ def refresh(context: Context, options: argparse.Namespace) -> int:
 
 def _approval(context: Context) -> list[str]:
     """Return what `rfdetr-perf refresh` is told, but for the records and the cases."""
-    told = ["--reason", context["REASON"], "--approved-by", context["GITHUB_ACTOR"]]
-    told += ["--device", context["DEVICE"]] if context.get("DEVICE") else []
+    # In one word each: a reason may begin with a hyphen, as options do.
+    told = [f"--reason={context['REASON']}", f"--approved-by={context['GITHUB_ACTOR']}"]
+    told += [f"--device={context['DEVICE']}"] if context.get("DEVICE") else []
     return told + (["--allow-fewer-runs"] if context.get("ALLOW_FEWER_RUNS") == "true" else [])
 
 

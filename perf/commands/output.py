@@ -79,7 +79,8 @@ def _write(
         write_atomically(options.markdown, comment([section]))
     if options.html:
         approved = approved_in([section], options.baselines)
-        write_atomically(options.html, render([section], baselines=approved, timelines=read_timelines(folder)))
+        timelines = {(section.title, case): runs for case, runs in read_timelines(folder).items()}
+        write_atomically(options.html, render([section], baselines=approved, timelines=timelines))
 
 
 @contextlib.contextmanager

@@ -52,7 +52,7 @@ def _commands(row: SignalVerdict, changed: Mapping[str, Collection[int]]) -> Ite
 
 def _file(told: str, changed: Mapping[str, Collection[int]]) -> str | None:
     """Return the file of the pull request that a line of the installed package is of: ``src/`` is before it there."""
-    return next((name for name in changed if name == told or name.endswith(f"/{told}")), None)
+    return next((name for name in (told, f"src/{told}") if name in changed), None)
 
 
 def _data(text: str) -> str:

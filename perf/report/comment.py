@@ -95,9 +95,10 @@ def _others(placed: Sequence[Placed], verdict: Verdict) -> str:
 
 def _first_reason(first: Placed) -> str:
     case, row = first.case, first.row
-    told = reason(case) if case.verdict == row.verdict else row.message.partition("\n")[0]
     # A whole job is no case; its row says which job it is.
-    name = row.signal if case.case_id.startswith("(") else case_words(case.case_id)
+    job = case.case_id.startswith("(")
+    told = reason(case) if case.verdict == row.verdict and not job else row.message.partition("\n")[0]
+    name = row.signal if job else case_words(case.case_id)
     return f"{text(_short(name))}, {_words(_short(told))}"
 
 

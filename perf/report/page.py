@@ -24,7 +24,7 @@ HEADINGS = ("verdict", "case", "signal", "old", "new", "change", "interval", "wh
 MOST_FIGURES = 8
 MOST_PARTS = 20
 
-Timelines = Mapping[str, Mapping[str, Sequence[Event]]]
+Timelines = Mapping[tuple[str, str], Mapping[str, Sequence[Event]]]
 
 
 def render(
@@ -33,7 +33,7 @@ def render(
     baselines: Mapping[tuple[str, str], Baseline] = MappingProxyType({}),
     timelines: Timelines = MappingProxyType({}),
 ) -> str:
-    """Return the page; ``baselines`` by section and case, and ``timelines`` by case and run, are drawn where given."""
+    """Return the page; ``baselines`` and ``timelines``, both by section and case, are drawn where given."""
     sentence = headline(sections).replace("`", "")
     told = [f"{name} {value}" for name, value in origin._asdict().items() if value]
     body = [tag("h1", sentence), tag("p", ", ".join(told)) if told else Html("")]
@@ -108,7 +108,7 @@ def _figures(section: Section, baselines: Mapping[tuple[str, str], Baseline], ti
         drawn = [
             *_distributions(runs, base.get(case_id, []), approved),
             *_phases({"head": runs, "base": base.get(case_id, [])}),
-            *_recompiles(timelines.get(case_id, {})),
+            *_recompiles(timelines.get((section.title, case_id), {})),
             *(_histories(approved) if approved else []),
         ]
         if drawn:

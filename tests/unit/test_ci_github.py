@@ -78,6 +78,25 @@ def test_lists_are_read_to_their_end(fake: FakeGitHub) -> None:
     assert len(job_names(fake.client(), RUN)) == 230
 
 
+def test_a_list_that_is_too_long_is_no_short_one(fake: FakeGitHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perf.ci.github.MOST_PAGES", 2)
+    fake.jobs = [{"name": f"job-{index}"} for index in range(199)]
+    assert len(job_names(fake.client(), RUN)) == 199
+    fake.jobs += [{"name": "last"}] * 2
+    with pytest.raises(OSError, match="actions/runs/5/jobs: more than the 200 entries that are read"):
+        job_names(fake.client(), RUN)
+
+
+def test_an_answer_that_breaks_off_is_an_error_of_githubs(fake: FakeGitHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_: object) -> bytes:
+        partial = b"{"
+        raise IncompleteRead(partial)
+
+    monkeypatch.setattr("http.client.HTTPResponse.read", breaks)
+    with pytest.raises(OSError, match="GET actions/runs/5: the answer broke off"):
+        fake.client().get(f"actions/runs/{RUN}")
+
+
 def test_what_may_pass_is_tried_again_and_a_refusal_is_named(fake: FakeGitHub) -> None:
     fake.refuse["pulls/1"] = 503
     with pytest.raises(OSError, match="GET pulls/1: HTTP Error 503"):

@@ -165,6 +165,14 @@ def test_whatever_is_wrong_is_a_verdict_in_the_comment_and_never_green(
     assert why.replace("'", "") in text.replace("'", "")
 
 
+def test_a_machine_that_is_not_the_labels_is_the_first_that_is_said(folder: Path) -> None:
+    emptied(folder)
+    says_other_device(folder)
+    section = judged(folder)
+    assert about_the_job(section) == [("incompatible", "the runner has nvidia-l4")]
+    assert headline([section]).endswith(": cpu-torch-2.14-quick, the runner has nvidia-l4.")
+
+
 @pytest.mark.parametrize(
     ("conclusion", "why"),
     [
@@ -199,6 +207,9 @@ def test_a_job_that_passed_is_green(folder: Path) -> None:
 
 def test_what_came_between_is_told_and_nothing_is_read(folder: Path) -> None:
     section = judged(folder, problem="its artifact has expired")
+    assert headline([section]) == (
+        "1 of 1 signal failed on CPU, torch 2.14: cpu-torch-2.14-quick, its artifact has expired."
+    )
     assert about_the_job(section) == [("failed", "its artifact has expired")]
     assert section.head == []
 
@@ -216,6 +227,47 @@ def test_the_records_of_another_machine_do_not_stand_for_this_one(folder: Path) 
 def test_other_commits_than_those_asked_for_are_said(folder: Path) -> None:
     cell = a_cell().model_copy(update={"head": "git+https://github.com/someone/rf-detr.git@abc"})
     assert any("head 1.11.2, asked for was git+https" in message for _, message in about_the_job(judged(folder, cell)))
+
+
+COMMIT = {"rfdetr_source": "git+https://github.com/someone/rf-detr.git", "rfdetr_commit": "c" * 40}
+ELSEWHERE = "git+https://github.com/someone/rf-detr.git@" + "d" * 40
+
+
+@pytest.mark.parametrize(
+    ("side", "changes", "asked", "why"),
+    [
+        ("head", {"rfdetr": "1.10.0", "rfdetr_source": "release 1.10.0"}, "1.11.2", "release 1.10.0"),
+        ("base", {"rfdetr": "1.10.0", "rfdetr_source": "release 1.10.0"}, "1.11.2", "release 1.10.0"),
+        ("collapse", COMMIT, "1.11.2", f"{COMMIT['rfdetr_source']}@{'c' * 40}"),
+        ("collapse", COMMIT, ELSEWHERE, f"{COMMIT['rfdetr_source']}@{'c' * 40}"),
+        ("collapse", {}, ELSEWHERE, "release 1.11.2"),
+        ("collapse", {}, "git+https://github.com/someone/rf-detr.git@develop", "release 1.11.2"),
+        ("collapse", {"rfdetr": "no version"}, "1.11.2", ""),
+    ],
+)
+def test_records_of_another_rfdetr_than_the_session_says_are_never_green(
+    folder: Path, side: str, changes: dict[str, str], asked: str, why: str
+) -> None:
+    for path in folder.rglob(f"{side}/*/*.record.json"):
+        told = json.loads(path.read_text(encoding="utf-8"))
+        told["environment"] |= changes
+        path.write_text(json.dumps(told), encoding="utf-8")
+    cell = a_cell().model_copy(update={"head" if side == "collapse" else side: asked})
+    found = [message for verdict, message in about_the_job(judged(folder, cell)) if verdict == "failed"]
+    name = "base" if side == "base" else "head"
+    assert any(f"{name} {why}" in message and f"asked for was {asked}" in message for message in found) or not why
+    assert found
+
+
+@pytest.mark.parametrize("asked", ["git+https://github.com/someone/rf-detr.git@" + "c" * 40, "https://x/y.git@develop"])
+def test_records_of_the_commit_that_was_asked_for_are_taken(folder: Path, asked: str) -> None:
+    for path in folder.rglob("*.record.json"):
+        told = json.loads(path.read_text(encoding="utf-8"))
+        told["environment"] |= COMMIT
+        path.write_text(json.dumps(told), encoding="utf-8")
+    manifest = first(folder, "ab.json")
+    manifest.write_text(manifest.read_text(encoding="utf-8").replace('"1.11.2"', json.dumps(asked)), encoding="utf-8")
+    assert about_the_job(judged(folder, a_cell().model_copy(update={"head": asked, "base": asked}))) == []
 
 
 def test_an_error_of_our_own_is_a_verdict_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,6 +301,21 @@ def test_what_cannot_be_shown_is_a_verdict_too(folder: Path, monkeypatch: pytest
     assert report.exit_code == 1
     assert "judged, but cannot be shown: OverflowError: float infinity" in report.comment
     assert "cannot be shown" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_two_machines_with_a_case_have_each_its_own_recompiles(tmp_path: Path) -> None:
+    line = "V1130 10:00:00.5 12 torch/a.py:1 [0/0] [__recompiles] Recompiling function {} in a.py:1\n"
+    cells = [a_cell().model_copy(update={"id": name}) for name in ("one", "two")]
+    for cell in cells:
+        [path] = set(unpacked(tmp_path / cell.id).glob("*/head/nano-cpu-b2-compile-eager/*.log"))
+        path.write_text(line.format(f"of_{cell.id}"), encoding="utf-8")
+    folders = {cell.id: tmp_path / cell.id for cell in cells}
+    page = tmp_path / "page.html"
+    fetched = Fetched(folders, {}, dict.fromkeys(folders, "failure"))
+    report_of(fetched, Place(GitHub("owner/suite", ""), 5), cells, baselines(), Origin(), page)
+    first_half, second_half = page.read_text(encoding="utf-8").split("<h2>two</h2>")
+    assert ("of_one" in first_half, "of_two" in first_half) == (True, False)
+    assert ("of_one" in second_half, "of_two" in second_half) == (False, True)
 
 
 def test_a_log_with_a_time_that_there_is_none_of_is_no_event(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ from perf.baselines import read_baseline
 from perf.ci import steps
 from perf.ci.branch import Remote, check_name, commit, fetch_branch, git, push
 from perf.ci.context import Context
+from perf.ci.events import Run
 from perf.ci.machines import CELLS
 from perf.gpus import device_slug
 from perf.report.comment import MARKER
@@ -430,6 +432,26 @@ def test_a_second_refresh_of_a_run_says_what_to_do(refreshing: Callable[..., int
     assert git(remote, "rev-parse", f"refresh/run-{RUN}") == before
 
 
+@pytest.mark.parametrize("reason", ["-1 sync", "--dry-run", "--allow-dirty=x", "-x"])
+def test_a_reason_that_looks_like_an_option_is_a_reason(
+    refreshing: Callable[..., int], remote: Path, bench: Bench, reason: str
+) -> None:
+    assert refreshing(REASON=reason) == 0
+    stored = git(remote, "show", f"refresh/run-{RUN}:baselines/cpu/torch-2.14/nano-cpu-b2.json")
+    assert json.loads(stored)["approvals"][-1]["reason"] == reason
+    assert f"Reason: `{reason}`" in bench.file("summary")
+
+
+def test_a_body_is_one_that_github_takes_whatever_the_reason() -> None:
+    from perf.ci.refreshing import body_of
+
+    run = Run.model_validate(run_event()["workflow_run"])
+    body = body_of("https://github.com/owner/suite/actions/runs/5", run, "x`" * 30_000, "ada", "| row |\n" * 10_000)
+    assert len(body) < 65_536
+    assert "all of it is in the commit" in body
+    assert "Cut to what a description may hold" in body
+
+
 def test_where_no_pull_request_may_be_opened_it_is_said_what_to_do(
     refreshing: Callable[..., int], bench: Bench
 ) -> None:
@@ -530,6 +552,23 @@ def test_a_night_with_a_bad_artifact_adds_the_others_and_fails(bench: Bench, rem
     bench.fake.add_artifact(a_cell().id, b"no zip")
     assert bench.run("trend", REMOTE=str(remote)) == 1
     assert "not added: `cpu-torch-2.14-quick`: `its artifact cannot be used: " in bench.file("summary")
+
+
+def test_a_data_branch_with_a_broken_line_takes_the_other_cases_and_says_which_it_is(
+    bench: Bench, remote: Path, tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    path = work / "cpu" / "torch-2.14" / "nano-cpu-b2.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("{\n", encoding="utf-8")
+    assert commit(work, ["cpu"], "Break")
+    push(work, Remote(str(remote), "main"), "perf-data")
+    bench.fake.add_artifact(a_cell().id, changed(tmp_path, more_calls))
+    assert bench.run("trend", REMOTE=str(remote)) == 1
+    added = git(remote, "diff", "--name-only", "perf-data~1", "perf-data").split()
+    assert added == [f"cpu/torch-2.14/{case}nano-cpu-b2-compile-eager.jsonl" for case in ("", "seg-")]
+    assert re.search(r"not added: `cpu-torch-2.14-quick`: `\S+/nano-cpu-b2\.jsonl:1: ", bench.file("summary"))
+    assert re.search(r"not shown: `trend`: `\S+/nano-cpu-b2\.jsonl:1: ", bench.file("summary"))
 
 
 def test_a_variable_that_no_workflow_set_is_named() -> None:

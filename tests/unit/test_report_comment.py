@@ -248,6 +248,14 @@ def test_lines_that_the_pull_request_shows_are_annotated() -> None:
     ]
 
 
+def test_a_line_of_another_file_with_that_name_is_not_annotated() -> None:
+    rows = [a_row(where=["rfdetr/a.py:1"])]
+    other = {"tests/rfdetr/a.py": {1}}
+    assert annotate([a_section(*rows)], other) == []
+    [command] = annotate([a_section(*rows)], other | {"src/rfdetr/a.py": {1}})
+    assert command.startswith("::error file=src/rfdetr/a.py,line=1,")
+
+
 def test_an_annotation_cannot_become_another_command() -> None:
     evil = "x\n::set-env name=A::b %0A::error::\r"
     row = a_row(signal=evil, message=f"{evil}\n{evil}", where=["src/a.py:1"])

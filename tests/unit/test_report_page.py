@@ -91,7 +91,8 @@ def test_all_renderers_tell_the_same_verdicts_as_they_did() -> None:
     baselines = {
         (section.title, NANO.id): refresh(section.head, a_baseline(section.base), a_request("more breaks")).baseline
     }
-    timelines = {NANO.id: {"head run-0": [Event(0, "[0/0] Graph break"), Event(1.5, "[1/1] Recompiling function f")]}}
+    compiled = [Event(0, "[0/0] Graph break"), Event(1.5, "[1/1] Recompiling function f")]
+    timelines = {(section.title, NANO.id): {"head run-0": compiled}}
     check_snapshot("terminal.txt", render_terminal(judgement, section.head))
     check_snapshot("comment.md", comment([section], origin))
     check_snapshot("report.html", render([section], origin, baselines, timelines))
@@ -100,7 +101,8 @@ def test_all_renderers_tell_the_same_verdicts_as_they_did() -> None:
 def test_the_page_holds_every_figure_and_loads_nothing() -> None:
     section = a_session()
     approved = refresh(section.head, a_baseline(section.base), a_request("more breaks")).baseline
-    text = render([section], Origin(), {(section.title, NANO.id): approved}, {NANO.id: {"r": [Event(0, "x")]}})
+    place = (section.title, NANO.id)
+    text = render([section], Origin(), {place: approved}, {place: {"r": [Event(0, "x")]}})
     reader = read(text)
     told = " ".join(reader.text)
     for caption in (
@@ -128,7 +130,7 @@ def test_whatever_a_name_is_the_page_stays_the_same_markup(hostile: str) -> None
             notes=[name],
         )
         section = a_section(a_row(where=[name], **named), title=name)._replace(head=[record], base=[record])
-        drawn = {GPU_EAGER.id: {name: [Event(0, name)]}}
+        drawn = {(section.title, GPU_EAGER.id): {name: [Event(0, name)]}}
         return [tag for tag, _ in read(render([section], Origin(name, name, name), timelines=drawn)).tags]
 
     # As many lines as the hostile message has: each is a part.
@@ -199,6 +201,14 @@ def test_breaks_and_recompiles_are_read_from_the_log_of_a_run(tmp_path: Path) ->
     }
     assert events_of([]) == []
     assert len(events_of([LOG.splitlines()[0]] * 9_999)) == 500
+
+
+def test_a_line_of_nothing_but_slashes_is_read_at_once() -> None:
+    line = f"V1130 10:00:00.5 12 torch/a.py:1 [0/0] [__recompiles] Recompiling function {'/a' * 500_000}"
+    started = time.perf_counter()
+    [event] = events_of([line])
+    assert len(event.what) == 200
+    assert time.perf_counter() - started < 5
 
 
 def test_devices_of_other_power_are_told_by_name() -> None:

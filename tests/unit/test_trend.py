@@ -16,7 +16,7 @@ import pytest
 from factories import CPU_EAGER, GPU_EAGER, a_record, a_signal, an_environment
 
 from perf.cli import main
-from perf.record import Kind, Record, write_record
+from perf.record import Kind, Record, read_record, write_record
 from perf.trend import EXTRA, append, change_points, changes, night_of, read, steps, trend_path
 
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -109,12 +109,52 @@ def test_a_line_that_cannot_be_read_is_named(folder: Path, line: str) -> None:
         read(path)
 
 
+def test_a_file_that_cannot_be_read_keeps_no_other_case_from_being_added(folder: Path) -> None:
+    path = nights(folder, [1])
+    path.write_text("{\n", encoding="utf-8")
+    other = a_record([a_signal("kernels", 1, "count-volume")], CPU_EAGER, session="night-1", started=START)
+    with pytest.raises(ValueError, match=re.escape(f"{path}:1: ")):
+        append(folder, [a_night(1, 2), other])
+    assert len(read(trend_path(folder, "cpu", "2.14", other.case_id))) == 1
+    assert path.read_text(encoding="utf-8") == "{\n"
+
+
 def test_each_step_of_a_count_is_a_change_with_its_commits(folder: Path) -> None:
     path = nights(folder, [7, 7, 9, 9, 8], name="kernels", kind="count-volume")
     found = changes(read(path), "kernels")
     assert [(change.at, change.old, change.new) for change in found] == [(2, 7, 9), (4, 9, 8)]
     assert found[0].commits == f"{1:040x}..{2:040x}"
     assert steps([1, 1]) == []
+
+
+def test_lines_that_were_merged_are_put_in_order_and_counted_once(folder: Path) -> None:
+    path = nights(folder, [7, 7, 9, 9, 8], name="kernels", kind="count-volume")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join([lines[4], *lines, lines[0], lines[2]]), encoding="utf-8")
+    assert [(change.at, change.old, change.new) for change in changes(read(path), "kernels")] == [(2, 7, 9), (4, 9, 8)]
+
+
+def test_a_change_without_a_change_of_rfdetr_is_said_to_be_one(folder: Path) -> None:
+    path = nights(folder, [7, 9], name="kernels", kind="count-volume", commit="a" * 40)
+    [change] = changes(read(path), "kernels")
+    assert change.commits == f"{'a' * 40} before too, suite too"
+    since = change.since.model_copy(update={"suite_commit": "c" * 40})
+    before = change.last_before.model_copy(update={"suite_commit": "b" * 40})
+    moved = change._replace(since=since, last_before=before)
+    assert moved.commits == f"{'a' * 40} before too, suite {'b' * 40}..{'c' * 40}"
+
+
+def test_a_time_without_a_zone_is_no_record(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run-0.record.json"
+    write_record(path, a_night(1, 1))
+    path.write_text(path.read_text(encoding="utf-8").replace("2026-01-02T00:00:00Z", "2026-01-02T00:00:00"))
+    with pytest.raises(ValueError, match="started: Input should have timezone info"):
+        read_record(path)
+    nights(folder, [1])
+    line = trend_path(folder, "nvidia-h200", "2.14", "nano-b4")
+    line.write_text(line.read_text(encoding="utf-8").replace("00:00:00Z", "00:00:00"), encoding="utf-8")
+    with pytest.raises(ValueError, match="when: Input should have timezone info"):
+        read(line)
 
 
 def noisy(seed: int, count: int, step: float = 0, at: int = 0, sd: float = 0.1) -> list[float]:

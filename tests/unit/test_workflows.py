@@ -127,6 +127,11 @@ def test_only_a_label_that_counts_ends_what_is_being_measured() -> None:
     assert caller["concurrency"]["cancel-in-progress"] is False
 
 
+def test_one_comment_of_a_pull_request_is_written_at_a_time() -> None:
+    told = WORKFLOWS["publish.yml"]["jobs"]["comment"]["concurrency"]
+    assert told == {"group": "rfdetr-perf-comment-${{ needs.judge.outputs.number }}", "cancel-in-progress": False}
+
+
 def test_only_nights_of_the_develop_branch_are_in_the_trend() -> None:
     assert WORKFLOWS["nightly.yml"]["jobs"]["trend"]["if"].endswith("&& !inputs.head")
 
