@@ -17,6 +17,7 @@ from perf.compare import BASE, HEAD
 from perf.environment import Environment
 from perf.expected import FILE_NAME, cases_not_run, expected_cases
 from perf.judge import Options, judge
+from perf.quality_gates import MARGIN
 from perf.record import Record, read_any, read_model
 from perf.record_files import take
 from perf.report.section import Section
@@ -118,6 +119,8 @@ def _interleaved(cell: Cell, session: Path, baselines: Path) -> list[CaseVerdict
     wrong = [f"{name} {told}, asked for was {what}" for name, (what, told) in asked.items() if what != told]
     left_out = [kind for kind in cell.gate.split(",") if kind not in manifest.gate]
     wrong += [f"nothing gates {', '.join(left_out)}"] if left_out else []
+    # Fewer pairs pass nothing that more would not, but a wider margin does.
+    wrong += [f"a loss of {manifest.margin:g} mAP allowed"] if manifest.margin > MARGIN else []
     cases = [case.id for case in suite(cell.suite, _lane(cell)) if case.id not in manifest.cases] if cell.suite else []
     wrong += [f"without {', '.join(cases)}"] if cases else []
     found = [job_verdict(cell, "failed", f"measured was {'; '.join(wrong)}")] if wrong else []
