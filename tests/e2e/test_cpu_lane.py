@@ -12,7 +12,6 @@ from running import PATCHES, Outcome, line_in, run_suite
 
 EAGER = "nano-cpu-b2"
 CAPTURED = "nano-cpu-b2-compile-eager"
-INDUCTOR = "nano-cpu-b2-compile"
 PARITY = "nano-cpu-b2-compile-eager-parity"
 
 
@@ -90,11 +89,3 @@ def test_a_compiled_step_that_computes_something_else_fails(tmp_path: Path) -> N
     assert "the compiled step computes something else than the eager one" in outcome.output
     assert "loss_bbox 1" in mismatches.message
     assert outcome.signal(PARITY, "model_frames").now == 1
-
-
-def test_inductor_really_compiles_the_shipped_recipe_and_passes(tmp_path: Path) -> None:
-    outcome = run_suite(tmp_path, "--case", INDUCTOR)
-    assert outcome.exit_code == 0, outcome.output
-    assert outcome.signal(INDUCTOR, "graphs").now == outcome.signal(INDUCTOR, "graphs").baseline
-    assert outcome.signal(INDUCTOR, "frames_failed").now == 0
-    assert "compiling (first step)" in outcome.output
