@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from perf.ab import ended
+from perf.ab_runs import ended
 from perf.case import find_case
 from perf.compile_matrix import STORE, read_store
 from perf.launch import RunFailed, prepared_at_once, run_in_fresh_process, run_together

@@ -11,7 +11,7 @@ import pytest
 from factories import CPU_COMPILED, CPU_EAGER, a_record, a_signal, proof
 from filelock import FileLock
 
-from perf import ab
+from perf import ab, ab_runs
 from perf.ab import judge_again, measure, measure_all
 from perf.case import Case, Lane
 from perf.cli import main
@@ -45,8 +45,8 @@ class Bench:
         self.cold_runs: set[tuple[str, int]] = set()
         self.beside: list[list[str]] = []
         self.crashing: set[str] = set()
-        monkeypatch.setattr(ab, "run_in_fresh_process", self._run)
-        monkeypatch.setattr(ab, "run_together", self._run_together)
+        monkeypatch.setattr(ab_runs, "run_in_fresh_process", self._run)
+        monkeypatch.setattr(ab_runs, "run_together", self._run_together)
 
     def _run(self, order: Order, tell: Callable[[str], None], timeout: float) -> None:
         if len(self.runs) == self.stop_at:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from factories import a_record, a_signal, an_environment, proof
 
-from perf import ab
+from perf import ab_runs
 from perf.ab import judge_again, measure
 from perf.case import Case
 from perf.cli import _parser
@@ -36,7 +36,7 @@ class Bench:
         self.folder, self.loss, self.runs, self.told = folder, 0.0, list[str](), list[str]()
         self.failing: set[str] = set()
         self.workload = "shapes 0123, 120 steps"
-        monkeypatch.setattr(ab, "run_together", self.train)
+        monkeypatch.setattr(ab_runs, "run_together", self.train)
 
     def train(
         self,

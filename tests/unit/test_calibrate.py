@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from factories import CPU_EAGER, GPU_EAGER, a_record, a_signal
 
-from perf import ab
+from perf import ab_runs
 from perf.calibrate import Plan, calibrate
 from perf.case import Case
 from perf.cli import main
@@ -40,7 +40,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Order]:
         record = a_record(signals, order.case, order.run, session=order.session, command=order.command)
         write_record(order.record_path, record)
 
-    monkeypatch.setattr(ab, "run_in_fresh_process", run)
+    monkeypatch.setattr(ab_runs, "run_in_fresh_process", run)
     return orders
 
 

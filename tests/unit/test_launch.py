@@ -14,7 +14,7 @@ import pytest
 from factories import CPU_EAGER, a_record, a_signal
 
 from perf import launch
-from perf.ab import ended
+from perf.ab_runs import ended
 from perf.case import Case
 from perf.environment import usable_cpus
 from perf.launch import RunFailed, at_once, command_line, left_crash, run_in_fresh_process, run_together

@@ -59,7 +59,7 @@ class Machine:
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     found = Machine()
     monkeypatch.setattr(scoreboard_run, "run_in_fresh_process", found.run)
-    monkeypatch.setattr("perf.ab.run_in_fresh_process", found.run)
+    monkeypatch.setattr("perf.ab_runs.run_in_fresh_process", found.run)
     monkeypatch.setattr(environment, "software", lambda: {"rfdetr": "1.11.2"})
     return found
 
