@@ -40,18 +40,21 @@ def gpu_states() -> list[GpuState]:
 
 def gpu_capability() -> tuple[int, int] | None:
     """Return the compute capability of the first GPU that this process may use; None where NVML has no answer."""
-    with _nvml() as nvml:
-        handles = _visible(nvml)
-        found = _ask(nvml.nvmlDeviceGetCudaComputeCapability, handles[0]) if handles else None
+    found = _of_first("nvmlDeviceGetCudaComputeCapability")
     return None if found is None else (int(found[0]), int(found[1]))
 
 
 def gpu_memory_bytes() -> int | None:
     """Return how much memory the first GPU has that this process may use; None where NVML has no answer."""
+    found = _of_first("nvmlDeviceGetMemoryInfo")
+    return None if found is None else int(found.total)
+
+
+def _of_first(question: str) -> Any:
+    """Return NVML's answer to one of its functions about the first GPU that this process may use, or None."""
     with _nvml() as nvml:
         handles = _visible(nvml)
-        found = _ask(nvml.nvmlDeviceGetMemoryInfo, handles[0]) if handles else None
-    return None if found is None else int(found.total)
+        return _ask(getattr(nvml, question), handles[0]) if handles else None
 
 
 def gpu_fields() -> dict[str, Any]:
