@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from perf import processes
@@ -22,7 +23,7 @@ from perf.gpus import gpu_memory_bytes
 from perf.progress import Follower
 from perf.record import Record, read_record, write_record
 from perf.run_order import Order
-from perf.turns import WAITS
+from perf.turns import WAITS, can_lock
 
 ROOT = Path(__file__).resolve().parent.parent
 ONE_RUN = ROOT / "tests" / "suite" / "one_run.py"
@@ -101,6 +102,18 @@ def run_together(
                 process.close()
                 done[process.order] = _outcome(process)
     return done
+
+
+def run_beside(
+    orders: Sequence[Order], lock: Path, tell: Callable[[str], None], timeout: float, name: Callable[[Order], str]
+) -> None:
+    """Measure runs on a GPU beside each other, taking turns by the file ``lock``; none where it cannot be locked.
+
+    Those that were not measured are left to be run one after another.
+    """
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    if orders and can_lock(lock):
+        run_together([replace(one, turn=lock) for one in orders], prepared_at_once("gpu"), tell, timeout, name)
 
 
 def _excuse(going: Sequence[_Process], seconds: float) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from perf.ab_runs import ended
 from perf.case import find_case
 from perf.compile_matrix import STORE, read_store
-from perf.launch import RunFailed, prepared_at_once, run_in_fresh_process, run_together
+from perf.launch import RunFailed, run_beside, run_in_fresh_process
 from perf.record import Record, read_any
 from perf.replay import Replay, releases
 from perf.replay_outcome import NOT_RUN, Result, on_record, result
@@ -129,9 +129,9 @@ def orders(session: Session, replays: Sequence[Replay]) -> Iterator[Order]:
 
 def _measure_beside(session: Session, wanted: Sequence[Order]) -> None:
     """Measure runs of one case beside each other: they compile for minutes, and take turns to measure."""
+    fresh = [order for order in wanted if ended(order) is None]
     lock = session.folder / "turn.lock"
-    fresh = [replace(order, turn=lock) for order in wanted if ended(order) is None]
-    run_together(fresh, prepared_at_once("gpu"), session.tell, session.timeout, lambda order: f"{order.folder.name}: ")
+    run_beside(fresh, lock, session.tell, session.timeout, lambda order: f"{order.folder.name}: ")
 
 
 def _measure(session: Session, order: Order) -> None:

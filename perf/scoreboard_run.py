@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from perf.environment import changed_since
 from perf.experiment import SIDES, Experiment, Manifest, side_of
 from perf.faults import FRESH_SEED, Fault
 from perf.judge import GATED, Options, judge
-from perf.launch import RunFailed, has_finished, left_record, prepared_at_once, run_in_fresh_process, run_together
+from perf.launch import RunFailed, has_finished, left_record, run_beside, run_in_fresh_process
 from perf.others import Opinion, benchmark_opinion, traceml_opinion
 from perf.record import Record, read_records
 from perf.run_order import Order
@@ -81,8 +80,8 @@ def measure_beside(bench: Bench, faults: Sequence[Fault]) -> None:
     turning = [fault for fault in faults if fault.lane == "gpu" and fault.case.takes_turns]
     for case_id in dict.fromkeys(fault.case_id for fault in turning):
         orders = dict.fromkeys(o for fault in turning if fault.case_id == case_id for o in orders_of(bench, fault))
-        fresh = [replace(order, turn=bench.folder / "turn.lock") for order in orders if _measured(order) is None]
-        run_together(fresh, prepared_at_once("gpu"), bench.tell, bench.timeout, lambda order: f"{order.session}: ")
+        fresh = [order for order in orders if _measured(order) is None]
+        run_beside(fresh, bench.folder / "turn.lock", bench.tell, bench.timeout, lambda order: f"{order.session}: ")
 
 
 def orders_of(bench: Bench, fault: Fault) -> list[Order]:

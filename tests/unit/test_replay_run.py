@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from factories import a_record, a_signal, an_environment
 
-from perf import replay_run
+from perf import launch, replay_run
 from perf.launch import RunFailed
 from perf.record import Part, write_record
 from perf.replay import Claim, Replay, chosen
@@ -46,7 +46,7 @@ class Bench:
         self.session = Session("replay-1", folder / "replay-1", pythons, self.told.append)
         self.beside: list[list[str]] = []
         monkeypatch.setattr(replay_run, "run_in_fresh_process", self._run)
-        monkeypatch.setattr(replay_run, "run_together", self._run_together)
+        monkeypatch.setattr(launch, "run_together", self._run_together)
 
     def _run_together(
         self,
@@ -139,6 +139,13 @@ def test_on_a_gpu_the_releases_of_a_case_prepare_beside_each_other(
     assert bench.beside == [[f"{one}: {case}" for one in RELEASES[1:]] for case in ("nano-b4", "seg-nano-b4")]
     assert len(bench.runs) == 6
     assert [one.outcome for one in results] == ["caught"] * 3
+
+
+def test_where_files_cannot_be_locked_runs_follow_one_another(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_run, "lacking", lambda _: "")
+    monkeypatch.setattr(launch, "can_lock", lambda _: False)
+    [found] = replay_all(bench.session, [GPU])
+    assert (bench.beside, len(bench.runs), found.outcome) == ([], 2, "caught")
 
 
 def test_what_needs_a_gpu_is_not_run_here_and_says_why(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from factories import a_record, a_signal, an_environment
 
-from perf import environment, scoreboard_run
+from perf import environment, launch, scoreboard_run
 from perf.case import Case, find_case
 from perf.faults import FAULTS, Fault, line_of
 from perf.launch import RunFailed
@@ -132,7 +132,7 @@ def test_on_a_gpu_all_runs_of_a_case_prepare_beside_each_other(
         for order in orders:
             machine.run(order, tell, timeout)
 
-    monkeypatch.setattr(scoreboard_run, "run_together", together)
+    monkeypatch.setattr(launch, "run_together", together)
     machine.counted = lambda order: 1500 if order.patch else 1000
     names = ("host_sync_small.nano-b4", "gpu_work_blatant.nano-b4", "cuda_graph_small.nano-b4-compile-graphs")
     faults = [fault(name) for name in (*names, "aten_op_small.nano-cpu-b2")]
