@@ -15,8 +15,10 @@ from perf.environment import Environment
 from perf.expectations import expectation, failed_run, known_failure_of, stale_expectation
 from perf.gates import (
     DEVICE_ERROR,
+    DEVICE_FLOOR,
     FRAMES_FAILED,
     GATES,
+    INDUCTOR_FLOOR,
     INPUT_CALLS,
     YOUNG,
     Gate,
@@ -264,7 +266,15 @@ class _Bench(NamedTuple):
             return partial(wall_session_gate, error=session.wall_error, shares=sharing)
         if kind == "quality" and session:
             return partial(margin_gate, margin=session.margin, shares=session.cases)
-        return partial(device_gate, error=DEVICE_ERROR / sharing) if kind == "device" else _GATES[kind]
+        if kind == "device":
+            return partial(device_gate, error=DEVICE_ERROR / sharing, floor=self._floor(name))
+        return _GATES[kind]
+
+    def _floor(self, name: str) -> float:
+        """Return the least change of a device signal that a stored baseline can tell from another compile of it."""
+        case = self.records[0].case
+        by_inductor = case.compile and case.backend == "inductor"
+        return INDUCTOR_FLOOR if by_inductor and name == "gpu_busy" else DEVICE_FLOOR
 
     def _answer(self, name: str, now: Signal | None, base: BaselineSignal | None, outcome: Outcome) -> SignalVerdict:
         shape = now or base or Signal(name=name, kind="info", unit="", value=0)

@@ -63,6 +63,11 @@ class Order:
         return self.stem.with_suffix(".rank.json" if self.rank else ".record.json")
 
     @property
+    def own_path(self) -> Path:
+        """Where what this rank measured by itself goes: rank 0's record becomes that of all."""
+        return self.stem.with_name(f"run-{self.run}-rank-{self.rank}").with_suffix(".rank.json")
+
+    @property
     def crash_path(self) -> Path:
         """Where its parent tells how it ended, where that was before it began a record."""
         return self.stem.with_suffix(CRASH)

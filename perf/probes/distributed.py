@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -27,12 +28,16 @@ _GLOO = "gloo:"
 
 
 class Traffic(NamedTuple):
-    """One step: its collectives by name, and in ms its wall time, the time in them, and of that the hidden share."""
+    """One step: its collectives by name, and in ms its wall time, the time in them, and of that the hidden share.
+
+    ``each`` is how long each of them took, in ms, in the order in which they began.
+    """
 
     names: Tally
     wall: float
     inside: float
     hidden: float
+    each: list[float]
 
 
 def gather(text: str) -> list[str]:
@@ -49,7 +54,8 @@ def communication(stepper: Stepper, steps: int, *, timed: bool) -> list[Signal]:
 
     ``collective_time`` is the time in which at least one is under way, waiting for slower ranks included;
     ``collective_overlap`` the share of it in which this rank computes; ``own_time`` the rest of the step, which is what
-    a rank takes by itself: all take equally long in the end, since the fast ones wait.
+    a rank takes by itself: all take equally long in the end, since the fast ones wait. ``transfer_time`` is what the
+    collectives of a step take without the waiting.
     """
     seen = [_traffic(stepper) for _ in range(steps)]
     parts = seen[0].names.parts()
@@ -63,7 +69,23 @@ def communication(stepper: Stepper, steps: int, *, timed: bool) -> list[Signal]:
         _shown("collective_time", "ms", [step.inside for step in seen]),
         _shown("collective_overlap", "%", shares).model_copy(update={"direction": "higher"}),
         _shown("own_time", "ms", [step.wall - step.inside for step in seen]),
+        *_transfer([step.each for step in seen]),
     ]
+
+
+def _transfer(own: list[list[float]]) -> list[Signal]:
+    """Return what the collectives of a step take by themselves, in ms; ``own`` is how long each took on this rank.
+
+    The last rank to come waits for nobody, so the shortest of all ranks counts, of each collective. Nothing where the
+    ranks had not the same ones: which belong together is then not known.
+    """
+    steps = zip(*(json.loads(text) for text in gather(json.dumps(own))), strict=True)
+    samples = []
+    for ranks in steps:
+        if len({len(each) for each in ranks}) > 1:
+            return []
+        samples.append(sum(map(min, zip(*ranks, strict=True))))
+    return [_shown("transfer_time", "ms", samples)]
 
 
 def _shown(name: str, unit: str, samples: list[float]) -> Signal:
@@ -84,7 +106,7 @@ def _traffic(stepper: Stepper) -> Traffic:
 
 def traffic(events: list[Event], wall: float) -> Traffic:
     """Return what ``events``, those of one step of ``wall`` ms, say of its collectives."""
-    sent, names = [event for event in events if is_collective(event)], Tally()
+    sent, names = sorted(filter(is_collective, events), key=lambda event: event.start), Tally()
     for event in sent:
         names.add(_operation(event.name))
     kernels = [event for event in events if event.category == KERNEL and not is_collective(event)]
@@ -92,7 +114,8 @@ def traffic(events: list[Event], wall: float) -> Traffic:
     computing = kernels or [event for event in events if event.category == OP and event.name.startswith("aten::")]
     inside = union(list(map(_span, sent)))
     hidden = overlap(inside, union(list(map(_span, computing))))
-    return Traffic(names, wall, length(inside) / 1e3, length(hidden) / 1e3)
+    each = [event.duration / 1e3 for event in sent]
+    return Traffic(names, wall, length(inside) / 1e3, length(hidden) / 1e3, each)
 
 
 def _operation(name: str) -> str:

@@ -34,10 +34,22 @@ def test_counts_are_those_of_the_baseline_and_a_slow_rank_is_named(tmp_path: Pat
     # The patch is a call more on either rank, and Lightning looks at the function that it wraps.
     assert {name for name, row in gated.items() if row.change} <= {"python_calls", "c_calls"}
     [record] = read_records(tmp_path)
-    for name in ("step_time", "own_time", "collective_time", "collective_overlap", "peak_rss", "rank_imbalance"):
+    for name in (
+        "step_time",
+        "own_time",
+        "collective_time",
+        "transfer_time",
+        "collective_overlap",
+        "peak_rss",
+        "rank_imbalance",
+    ):
         found = record.signal(name)
         assert found
         assert [part.name for part in found.parts] == ["rank 0", "rank 1"]
+    # What each measured by itself stays, of rank 0 too.
+    alone = [read_record(path) for path in sorted(tmp_path.rglob("*.rank.json"))]
+    both = zip(*(own.samples for one in alone if (own := one.signal("own_time"))), strict=True)
+    assert all(rank_1 > rank_0 for rank_0, rank_1 in both)
 
 
 def test_a_rank_that_recompiles_alone_fails_and_the_graphs_of_both_are_the_same(tmp_path: Path) -> None:

@@ -153,6 +153,26 @@ def test_nothing_judged_exits_3() -> None:
     assert judge([], {}).exit_code == 3
 
 
+@pytest.mark.parametrize(
+    ("changes", "busy", "memory", "verdicts"),
+    [
+        ({"compile": True}, 1.025, 1.025, ("pass", "regressed")),  # another cold compile, and more memory
+        ({"compile": True}, 1.035, 1.0, ("regressed", "pass")),
+        ({"compile": True, "backend": "eager"}, 1.025, 1.0, ("regressed", "pass")),
+        ({}, 1.025, 1.0, ("regressed", "pass")),
+    ],
+)
+def test_only_busy_time_of_what_inductor_compiles_varies_from_compile_to_compile(
+    changes: dict[str, Any], busy: float, memory: float, verdicts: tuple[str, str]
+) -> None:
+    case = Case(config="nano", batch_size=4, **changes)
+    peak = a_signal("peak_memory", 2e9, "device", "B")
+    baseline = a_baseline([a_record([*proof(), BUSY, peak], case)])
+    more = [BUSY.model_copy(update={"value": 16 * busy}), peak.model_copy(update={"value": 2e9 * memory})]
+    found = one([*proof(), *more], baseline, case=case)
+    assert (row(found, "gpu_busy").verdict, row(found, "peak_memory").verdict) == verdicts
+
+
 @pytest.mark.parametrize("signals", [[], [a_signal("x", 1, "info")], [WALL, BUSY]])
 def test_a_case_with_nothing_to_gate_does_not_pass(signals: list[Signal]) -> None:
     case = one(signals)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -9,10 +10,11 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from perf.probes import compilation
+from perf.probes import compilation, distributed
 from perf.probes.distributed import buckets, gather, length, overlap, traffic, union, watching_graphs
 from perf.probes.input_pipeline import one_thread
 from perf.probes.trace import Event
+from perf.record import Signal
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -51,6 +53,26 @@ def test_on_a_cpu_ops_do() -> None:
         wall=10,
     )
     assert (found.inside, found.hidden, found.names.total) == (4, 1, 1)
+
+
+def test_each_collective_is_told_in_the_order_in_which_they_began() -> None:
+    sent = [event("kernel", "ncclDevKernel_AllReduce", start, end) for start, end in ((5000, 6000), (0, 3000))]
+    assert traffic(sent, wall=10).each == [3.0, 1.0]
+
+
+def ranks_pass(monkeypatch: pytest.MonkeyPatch, *texts: list[list[float]]) -> list[Signal]:
+    monkeypatch.setattr(distributed, "gather", lambda own: [own, *map(json.dumps, texts)])
+    return distributed._transfer([[3.0, 1.0], [2.0, 2.0]])
+
+
+def test_the_last_rank_to_come_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    [found] = ranks_pass(monkeypatch, [[0.5, 4.0], [9.0, 2.5]])
+    assert (found.name, found.kind, found.unit) == ("transfer_time", "info", "ms")
+    assert (found.samples, found.value) == ([1.5, 4.0], 2.75)
+
+
+def test_ranks_that_sent_other_things_cannot_be_matched(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ranks_pass(monkeypatch, [[0.5, 4.0], [9.0]]) == []
 
 
 @pytest.fixture

@@ -51,6 +51,15 @@ def test_nccl_waits_and_so_is_not_busy() -> None:
     assert [part.name for part in found["gpu_busy"].parts] == [FORWARD]
 
 
+def test_beside_ranks_that_wait_the_least_disturbed_step_counts() -> None:
+    sent = kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", BACKWARD, 9000)
+    steps = [[kernel("a", FORWARD, took), kernel("b", BACKWARD, 500), sent] for took in (1200, 1000, 1300)]
+    busy = signals_of(*steps)["gpu_busy"]
+
+    assert (busy.value, busy.samples) == (1.5, [1.7, 1.5, 1.8])
+    assert busy.parts == [Part(name=FORWARD, value=1.0), Part(name=BACKWARD, value=0.5)]
+
+
 def test_values_are_the_median_of_the_steps_and_parts_those_of_the_first() -> None:
     found = signals_of([kernel("a")], [kernel("a")] * 5, [kernel("a")] * 2)
 
