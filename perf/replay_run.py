@@ -90,8 +90,10 @@ def lacks(replay: Replay) -> str:
 
 def missing(session: Session, replay: Replay) -> str:
     """Return which runs of ``replay`` the session lacks, since it ended before or never asked; empty if none."""
-    if replay.recorded or lacks(replay):
-        return ""
+    return "" if replay.recorded or lacks(replay) else _absent(session, replay)
+
+
+def _absent(session: Session, replay: Replay) -> str:
     ran = {
         side: sum(ended(session.order(work_of(replay), side, run)) is not None for run in range(replay.runs))
         for side in replay.sides
@@ -159,7 +161,7 @@ def outcomes(session: Session, replays: Sequence[Replay]) -> list[Result]:
     for replay in replays:
         if replay.recorded:
             found.append(on_record(replay, rows))
-        elif why := lacks(replay):
+        elif (why := lacks(replay)) and _absent(session, replay):  # a session of another machine can have its records
             found.append(Result(replay.name, NOT_RUN, (why,)))
         else:
             found.append(result(replay, session.records(replay)))

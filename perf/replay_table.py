@@ -246,8 +246,8 @@ _GPU = (
                 where=r"rfdetr/models/heads/segmentation\.py:40",
             ),
         ),
-        what="a lock around the segmentation head's convolutions, taken on CUDA only, does not go into a graph: two "
-        "frames run eager",
+        what="cuDNN is off around the segmentation head's convolutions, on CUDA only, and neither 1.11.1's flags for "
+        "it nor 1.11.2's lock around them go into a graph: two frames run eager",
         source="1.11.2 rfdetr/models/heads/segmentation.py:40",
     ),
 )

@@ -160,6 +160,15 @@ def test_what_needs_a_gpu_is_not_run_here_and_says_why(bench: Bench, monkeypatch
     check_pythons([GPU], {})
 
 
+def test_records_of_a_gpu_are_judged_where_there_is_none(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_run, "lacking", lambda _: "")
+    replay_all(bench.session, [GPU])
+    monkeypatch.setattr(replay_run, "lacking", lambda _: "needs a GPU")
+
+    assert [one.outcome for one in outcomes(bench.session, [GPU])] == ["caught"]
+    assert [one.outcome for one in outcomes(bench.session, [replace(GPU, pairs=2)])] == ["not run here"]
+
+
 def test_what_is_on_record_needs_neither_run_nor_interpreter(bench: Bench) -> None:
     told = Claim("outcome", "cannot be imported", told="BackboneConfigMixin")
     floor = replace(CALLS, base=None, head="1.11.2", recorded=True, minor="2.2", claims=(told,))
