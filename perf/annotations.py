@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from perf.image_files import look_at
+
 Layout = Literal["coco", "roboflow", "yolo"]
 # rfdetr leaves its head as it is for COCO's own layout, whose category ids are its labels: 90 is its default.
 COCO_HEAD = 90
@@ -68,14 +70,14 @@ class DataSet:
 
 
 def check(split: Split, categories: dict[int, str], layout: Layout) -> None:
-    """Raise ValueError where a split is empty, an image missing or of another size, or a box of no image or class."""
+    """Raise ValueError where a split is empty, an image not whole or of another size, or a box of no image or class."""
     if not split.images or not split.annotations:
         what = "images" if not split.images else "annotations"
         msg = f"{split.file}: the split {split.name} is empty: no {what}"
         raise ValueError(msg)
-    for image in split.images:
-        if not image.path.is_file():
-            msg = f"{split.file}: image {image.id}: {image.path} is missing"
+    for image, look in zip(split.images, look_at(image.path for image in split.images), strict=True):
+        if look.problem:  # found while training, nobody would say which file it was
+            msg = f"{split.file}: image {image.id}: {image.path} is {look.problem}"
             raise ValueError(msg)
     if layout != "yolo":  # whose sizes are those of the files
         _check_sizes(split)

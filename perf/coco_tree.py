@@ -9,17 +9,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 from perf.annotations import COCO_HEAD
+from perf.image_files import CUT_SHORT, EMPTY, MISSING, look_at
 
 FULL = {"train2017": 118_287, "val2017": 5_000}
 _EXAMPLES = 3
-_THREADS = 16
-# Encoders may leave a few bytes after a JPEG's end marker.
-_TAIL = 1024
 _SHARED = Path("/dev/shm")
 # rfdetr keeps the last checkpoint, one an interval and the best weights: weights, their average and the optimizer's two
 # moments take 16 bytes a parameter, and the largest shipped detector but the deprecated one has 34 million.
@@ -112,41 +109,13 @@ def _told(folder: Path, kind: str, found: Sequence[str], total: int) -> str:
 
 def _check_files(folder: Path, names: Sequence[str]) -> tuple[int, dict[str, list[str]]]:
     """Return the bytes of the files, and the names of those that are missing, empty or cut short."""
-    wrong: dict[str, list[str]] = {"missing": [], "empty": [], "cut short": []}
+    wrong: dict[str, list[str]] = {MISSING: [], EMPTY: [], CUT_SHORT: []}
     total = 0
-    with ThreadPoolExecutor(_THREADS) as pool:
-        looked = pool.map(_look, (folder / name for name in names))
-        for name, (size, problem) in zip(names, looked, strict=True):
-            total += size
-            if problem:
-                wrong[problem].append(name)
+    for name, (size, problem) in zip(names, look_at(folder / name for name in names), strict=True):
+        total += size
+        if problem:
+            wrong[problem].append(name)
     return total, wrong
-
-
-def _look(path: Path) -> tuple[int, str]:
-    """Return the size of a file in bytes and what is wrong with it; empty where nothing is."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(8)
-            size = file.seek(0, 2)
-            file.seek(max(0, size - _TAIL))
-            tail = file.read()
-    except OSError:
-        return 0, "missing"
-    if not size:
-        return 0, "empty"
-    return size, "" if _whole(head, tail, size) else "cut short"
-
-
-def _whole(head: bytes, tail: bytes, size: int) -> bool:
-    """Return whether a file ends as its format does; formats that are not known are taken to."""
-    if head.startswith(b"\xff\xd8"):
-        return b"\xff\xd9" in tail
-    if head.startswith(b"\x89PNG"):
-        return b"IEND" in tail
-    if head.startswith(b"BM"):
-        return int.from_bytes(head[2:6], "little") <= size
-    return True
 
 
 def room(output: Path, workers: int, batch_bytes: int, shared: Path = _SHARED) -> Iterator[str]:

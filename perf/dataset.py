@@ -1,7 +1,7 @@
 """Data sets by path: COCO 2017's layout, Roboflow's export of COCO, YOLO. Read and checked before anything trains.
 
-The images are not decoded: those of a YOLO set are opened for their size, the others must be there, and some of them
-are opened to see that their size is the listed one.
+The images are not decoded: each must be there and whole, those of a YOLO set are opened for their size, and some of
+the others to see that it is the listed one.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ def read_data_set(root: Path) -> DataSet:
     """Read the data set at ``root`` and check it.
 
     Raises:
-        ValueError: no known layout, an empty split, an image that is missing or has another size, something that is
-            listed twice, a category outside the head, or a box outside its image; names the file and the annotation.
+        ValueError: no known layout, an empty split, an image that is missing, not whole or of another size, something
+            that is listed twice, a category outside the head, or a box outside its image; names the file and the
+            annotation.
     """
     layout = layout_of(root)
     train, valid, categories = _READERS[layout](root)

@@ -58,6 +58,17 @@ def test_what_is_wrong_is_named_with_its_file(
     assert said.format(split=split, root=root) in message
 
 
+@pytest.mark.parametrize("layout", ["roboflow", "coco"])
+@pytest.mark.parametrize("which", [0, 1])
+def test_an_image_that_was_cut_short_is_named_before_anything_trains(tmp_path: Path, layout: str, which: int) -> None:
+    split = SPLITS[layout][which]
+    root = write_coco(tmp_path, layout, **{split: document((1, 2, 10, 20))})
+    image = root / split / "a.png"
+    image.write_bytes(image.read_bytes()[:-20])
+
+    assert f": image 7: {image} is cut short" in wrong(root)
+
+
 LISTED = {"id": 7, "file_name": "a.png", "width": 64, "height": 48}
 MARKED = {"id": 40, "image_id": 7, "category_id": 1, "bbox": [1, 2, 3, 4]}
 
@@ -103,12 +114,12 @@ def test_a_file_that_would_be_scored_as_two_images_is_named_and_may_be_trained_o
     assert f"images 7 and 8 are one file, {root}/valid/{name}" in wrong(root)
 
 
-@pytest.mark.parametrize("content", [b"", b"no image"])
-def test_a_listed_image_that_is_none_is_named(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(("content", "said"), [(b"", " is empty"), (b"no image", ": no image that can be read")])
+def test_a_listed_image_that_is_none_is_named(tmp_path: Path, content: bytes, said: str) -> None:
     file = write_coco(tmp_path, "roboflow") / "train" / "a.png"
     file.write_bytes(content)
 
-    assert wrong(tmp_path).startswith(f"{file}: no image that can be read")
+    assert f"{file}{said}" in wrong(tmp_path)
 
 
 @pytest.mark.parametrize("place", range(4))
