@@ -11,7 +11,7 @@ from factories import a_record, a_signal, an_environment
 
 from perf import environment, launch, scoreboard_run
 from perf.case import Case, find_case
-from perf.faults import FAULTS, Fault, line_of
+from perf.faults import FAULTS, GPU_GRAPHS, Fault, line_of
 from perf.launch import RunFailed
 from perf.others import Opinion
 from perf.record import PATCHED, Part, Record, write_record
@@ -134,7 +134,7 @@ def test_on_a_gpu_all_runs_of_a_case_prepare_beside_each_other(
 
     monkeypatch.setattr(launch, "run_together", together)
     machine.counted = lambda order: 1500 if order.patch else 1000
-    names = ("host_sync_small.nano-b4", "gpu_work_blatant.nano-b4", "cuda_graph_small.nano-b4-compile-graphs")
+    names = ("host_sync_small.nano-b4", "gpu_work_blatant.nano-b4", f"cuda_graph_small.{GPU_GRAPHS}")
     faults = [fault(name) for name in (*names, "aten_op_small.nano-cpu-b2")]
     measure_beside(bench, faults)
 
