@@ -27,8 +27,8 @@ VOLUME_TOLERANCES = {"first_loss": 0.002}
 EITHER_WAY = frozenset({"first_loss"})
 # Machines of one kind differ by 0.5 % in GPU busy, so a stored baseline cannot see less than this.
 DEVICE_FLOOR = 0.01
-# Nor of a compiled step less than this: Inductor chooses by stopwatch, and four cold compiles of nano-b4-compile on as
-# many H200 had 10.04, 10.05, 10.15 and 10.26 ms, 2.2 % apart, where the eager step had 16.48 to 16.64.
+# Nor of a compiled step less than this: Inductor chooses by stopwatch, and in five sessions on five H200s, each with
+# its own cold compile, nano-b4-compile had 10.26, 10.22, 10.15, 10.05 and 10.04 ms, 2.2 % apart (nano-b4 1 %).
 INDUCTOR_FLOOR = 0.03
 # Runs that scatter so much would let a real regression through: then nothing is proven.
 DEVICE_BAND_LIMIT = 0.05
@@ -159,7 +159,7 @@ def device_gate(
     """Judge a device signal of a later session: the change against a band of at least ``floor``.
 
     The band is the half-width of the pooled interval of confidence 1 - ``error``, which runs of both sides teach.
-    Between the floor and a wider band nothing is settled.
+    Between the floor and a wider band nothing is settled. What another compile may do passes, and is listed.
     """
     runs = [signal.value for signal in now]
     change = _worsening(base, pooled(now).value)
@@ -171,6 +171,8 @@ def device_gate(
     if abs(change) > floor or (interval and not _tells(base, runs)):
         message = f"{told} from {_count(base.runs, 'baseline run')} and {len(runs)} now: more runs narrow it"
         return Outcome("inconclusive", message, interval=interval)
+    if abs(change) > DEVICE_FLOOR:
+        return Outcome("pass", f"{told}: another compile may do that", interval=interval, listed=True)
     return Outcome("pass", interval=interval)
 
 

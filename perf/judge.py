@@ -274,7 +274,7 @@ class _Bench(NamedTuple):
         """Return the least change of a device signal that a stored baseline can tell from another compile of it."""
         case = self.records[0].case
         by_inductor = case.compile and case.backend == "inductor"
-        return INDUCTOR_FLOOR if by_inductor and name == "gpu_busy" else DEVICE_FLOOR
+        return INDUCTOR_FLOOR if by_inductor and name in ("gpu_busy", "fit_gpu_busy") else DEVICE_FLOOR
 
     def _answer(self, name: str, now: Signal | None, base: BaselineSignal | None, outcome: Outcome) -> SignalVerdict:
         shape = now or base or Signal(name=name, kind="info", unit="", value=0)

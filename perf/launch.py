@@ -158,8 +158,10 @@ class _Process:
     def __enter__(self) -> _Process:
         order = self.order
         order.stem.parent.mkdir(parents=True, exist_ok=True)
-        for path in (order.progress_path, order.record_path, order.crash_path):
-            path.unlink(missing_ok=True)  # of a run that was interrupted: not what became of this one
+        ranks = order.stem.parent.glob(f"{order.stem.name}-rank-*.*")
+        for path in (order.progress_path, order.record_path, order.crash_path, *ranks):
+            if not path.is_dir():
+                path.unlink(missing_ok=True)  # of a run that was interrupted: not what became of this one
         self._follower = Follower(order.progress_path)
         self._deadline = time.monotonic() + self._timeout
         with order.log_path.open("wb") as log:

@@ -33,11 +33,21 @@ def merged(ranks: Sequence[Sequence[Signal]]) -> list[Signal]:
     """Return the signals of a run from those of its ranks, in the order of ranks."""
     by_rank = [{signal.name: signal for signal in signals} for signals in ranks]
     names = dict.fromkeys(name for found in by_rank for name in found)
-    signals = [_merge([found.get(name) for found in by_rank]) for name in names]
+    signals = [_merge(_standing(name, by_rank), [found.get(name) for found in by_rank]) for name in names]
     return [*signals, _mismatches(by_rank), *_balance([found.get("own_time") for found in by_rank])]
 
 
-def _merge(found: Sequence[Signal | None]) -> Signal:
+def _standing(name: str, by_rank: Sequence[dict[str, Signal]]) -> Signal | None:
+    """Return the value of the rank that stands for the run where that depends on another signal, else None.
+
+    How much of the collectives is hidden is told of the rank whose time in them is told.
+    """
+    if name != "collective_overlap":
+        return None
+    return max(by_rank, key=lambda found: found["collective_time"].value if "collective_time" in found else 0).get(name)
+
+
+def _merge(standing: Signal | None, found: Sequence[Signal | None]) -> Signal:
     """Return one signal for the same of all ranks; a rank that lacks it adds no part."""
     there = [signal for signal in found if signal]
     first = there[0]
@@ -48,7 +58,7 @@ def _merge(found: Sequence[Signal | None]) -> Signal:
         return first.model_copy(update={"value": sum(s.value for s in there), "samples": samples, "parts": parts})
     # The least of the proofs that the model compiled; else the worst.
     most = min if first.direction == "higher" else max
-    worst = most(there, key=lambda signal: signal.value)
+    worst = standing or most(there, key=lambda signal: signal.value)
     of_rank = [Part(name=f"rank {rank}", value=signal.value) for rank, signal in enumerate(found) if signal]
     more = [part for rank, signal in enumerate(found) if signal and signal.parts for part in _parts_of(rank, signal)]
     return worst.model_copy(update={"parts": [*of_rank, *more]})

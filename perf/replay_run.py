@@ -89,8 +89,18 @@ def lacks(replay: Replay) -> str:
 
 
 def missing(session: Session, replay: Replay) -> str:
-    """Return which runs of ``replay`` the session lacks, since it ended before or never asked; empty if none."""
-    return "" if replay.recorded or lacks(replay) else _absent(session, replay)
+    """Return which runs of ``replay`` the session lacks, since it ended before or never asked; empty if none.
+
+    Empty too where it asked for none of them, since this machine lacks what they need.
+    """
+    return "" if replay.recorded or _out_of_reach(session, replay) else _absent(session, replay)
+
+
+def _out_of_reach(session: Session, replay: Replay) -> str:
+    """Return what this machine lacks to measure ``replay``; empty where it was begun, on whatever machine."""
+    work = work_of(replay)
+    begun = any((session.folder / work.folder(side) / work.case).is_dir() for side in replay.sides)
+    return "" if begun else lacks(replay)
 
 
 def _absent(session: Session, replay: Replay) -> str:
@@ -161,8 +171,9 @@ def outcomes(session: Session, replays: Sequence[Replay]) -> list[Result]:
     for replay in replays:
         if replay.recorded:
             found.append(on_record(replay, rows))
-        elif (why := lacks(replay)) and _absent(session, replay):  # a session of another machine can have its records
-            found.append(Result(replay.name, NOT_RUN, (why,)))
+        elif (why := lacks(replay)) and (absent := _absent(session, replay)):
+            told = why if _out_of_reach(session, replay) else f"{absent} are there, and the rest {why}"
+            found.append(Result(replay.name, NOT_RUN, (told,)))
         else:
             found.append(result(replay, session.records(replay)))
     return found

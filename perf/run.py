@@ -191,7 +191,8 @@ class Run:
             raise RuntimeError("\n".join(["ranks cannot be taken together", *different]))
         if self.order.rank:
             return
-        write_record(self.order.own_path, self.record.model_copy(update={"status": "finished"}))
+        own = {"status": "finished", "finished": datetime.now(UTC)}
+        write_record(self.order.own_path, self.record.model_copy(update=own))
         self.record.signals = ranked.merged([record.signals for record in ranks])
         if step_time := self.record.signal("step_time"):
             self.record.signals.append(ranked.rate(step_time, case.batch_size * case.ranks))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from perf.case import Case
-from perf.pool import by_case, pooled_value
+from perf.pool import by_case, host, pooled_value
 from perf.ranked import rate
 from perf.record import Record
 from perf.stats import RatioInterval, ratio_interval
@@ -16,13 +16,15 @@ class Point(NamedTuple):
     """One case of a family. ``rates`` are images per second, of all ranks together, one a finished and timed run.
 
     ``efficiency`` is the rate a rank over the rate of one process without DDP, with its 95 % interval; ``busy`` the
-    same of GPU busy per step. None where a side has fewer than two runs.
+    same of GPU busy per step. None where a side has fewer than two runs. ``hosts`` are what its processes ran on: the
+    processor, with the cores that they might use, and torch's threads.
     """
 
     case: Case
     rates: list[float]
     efficiency: RatioInterval | None = None
     busy: RatioInterval | None = None
+    hosts: frozenset[str] = frozenset()
 
     @property
     def rate(self) -> float:
@@ -58,12 +60,18 @@ def _points(base: Case, members: dict[Case, list[Record]]) -> list[Point]:
         return []
     first = members[base]
     order = sorted((case for case in members if case != base), key=lambda case: (case.ranks, case.id))
-    return [Point(base, _rates(first)), *(_point(case, members[case], first) for case in order)]
+    return [Point(base, _rates(first), hosts=_hosts(first)), *(_point(case, members[case], first) for case in order)]
 
 
 def _point(case: Case, runs: list[Record], base: list[Record]) -> Point:
     efficiency = _ratio(_rates(base), [found / case.ranks for found in _rates(runs)])
-    return Point(case, _rates(runs), efficiency, _ratio(_values(base, "gpu_busy"), _values(runs, "gpu_busy")))
+    busy = _ratio(_values(base, "gpu_busy"), _values(runs, "gpu_busy"))
+    return Point(case, _rates(runs), efficiency, busy, _hosts(runs))
+
+
+def _hosts(records: list[Record]) -> frozenset[str]:
+    found = (record.environment for record in records)
+    return frozenset(f"{host(one)}, {one.threads.get('torch', '?')} threads a process" for one in found)
 
 
 def _ratio(base: list[float], now: list[float]) -> RatioInterval | None:

@@ -30,14 +30,14 @@ _GLOO = "gloo:"
 class Traffic(NamedTuple):
     """One step: its collectives by name, and in ms its wall time, the time in them, and of that the hidden share.
 
-    ``each`` is how long each of them took, in ms, in the order in which they began.
+    ``each`` is the name of each of them and how long it took, in ms, in the order in which they began.
     """
 
     names: Tally
     wall: float
     inside: float
     hidden: float
-    each: list[float]
+    each: list[tuple[str, float]]
 
 
 def gather(text: str) -> list[str]:
@@ -73,18 +73,17 @@ def communication(stepper: Stepper, steps: int, *, timed: bool) -> list[Signal]:
     ]
 
 
-def _transfer(own: list[list[float]]) -> list[Signal]:
-    """Return what the collectives of a step take by themselves, in ms; ``own`` is how long each took on this rank.
+def _transfer(own: list[list[tuple[str, float]]]) -> list[Signal]:
+    """Return what the collectives of a step take by themselves, in ms; ``own`` is what each took on this rank.
 
-    The last rank to come waits for nobody, so the shortest of all ranks counts, of each collective. Nothing where the
-    ranks had not the same ones: which belong together is then not known.
+    The last rank to come waits for nobody, so the shortest of all ranks counts, of each collective: they belong
+    together by their order, which is that of NCCL's stream. Nothing where the ranks had not the same ones.
     """
-    steps = zip(*(json.loads(text) for text in gather(json.dumps(own))), strict=True)
     samples = []
-    for ranks in steps:
-        if len({len(each) for each in ranks}) > 1:
+    for ranks in zip(*(json.loads(text) for text in gather(json.dumps(own))), strict=True):
+        if len({tuple(name for name, _ in each) for each in ranks}) > 1:
             return []
-        samples.append(sum(map(min, zip(*ranks, strict=True))))
+        samples.append(sum(min(took for _, took in same) for same in zip(*ranks, strict=True)))
     return [_shown("transfer_time", "ms", samples)]
 
 
@@ -114,7 +113,7 @@ def traffic(events: list[Event], wall: float) -> Traffic:
     computing = kernels or [event for event in events if event.category == OP and event.name.startswith("aten::")]
     inside = union(list(map(_span, sent)))
     hidden = overlap(inside, union(list(map(_span, computing))))
-    each = [event.duration / 1e3 for event in sent]
+    each = [(_operation(event.name), event.duration / 1e3) for event in sent]
     return Traffic(names, wall, length(inside) / 1e3, length(hidden) / 1e3, each)
 
 

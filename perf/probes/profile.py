@@ -89,7 +89,7 @@ def _busy(steps: list[list[Event]]) -> Signal:
     """
     samples = [sum(event.duration for event in events if _works(event)) / 1e3 for events in steps]
     value, shown = median(samples), steps[0]
-    if any(map(is_collective_kernel, shown)):
+    if any(is_collective_kernel(event) for events in steps for event in events):
         value = min(samples)
         shown = steps[samples.index(value)]
     phases: dict[str, float] = {}

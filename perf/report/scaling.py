@@ -13,12 +13,27 @@ HEADINGS = ("case", "ranks", "runs", "images/s", "images/s a rank, against one p
 
 
 def render_scaling(records: Sequence[Record]) -> str:
-    """Return a table of each family of cases with several ranks; empty where there is none.
+    """Return a table of each family of cases with several ranks, and which of them ran on another part of a host.
+
+    Empty where there is no such family.
 
     Raises:
         ValueError: as :func:`perf.scaling.scaling`.
     """
-    return "\n".join(table(HEADINGS, [_row(point) for point in points]) for points in scaling(records))
+    return "\n".join(_family(points) for points in scaling(records))
+
+
+def _family(points: Sequence[Point]) -> str:
+    base, *others = points
+    unlike = [
+        f"- {one.case.id} ran on {_on(one)}; {base.case.id} on {_on(base)}" for one in others if one.hosts != base.hosts
+    ]
+    told = ["What ran on other cores cannot tell what more ranks bring:", "", *unlike, ""] if unlike else []
+    return "\n".join([table(HEADINGS, [_row(point) for point in points]), *told])
+
+
+def _on(point: Point) -> str:
+    return " and ".join(sorted(point.hosts))
 
 
 def _row(point: Point) -> tuple[str, ...]:

@@ -130,6 +130,18 @@ class TestDevice:
         base = approved(a_signal("gpu_busy", 16.19, "device", "ms"), [16.189, 16.19, 16.192])
         assert device_gate(base, several("gpu_busy", "device", [now])).verdict == verdict
 
+    def test_what_another_compile_may_do_passes_and_is_listed(self) -> None:
+        base = approved(a_signal("gpu_busy", 10.0, "device", "ms"), [10.0, 10.0, 10.0])
+        found = {
+            now: device_gate(base, several("gpu_busy", "device", [now]), floor=0.03) for now in (10.05, 10.2, 10.4)
+        }
+        assert [(one.verdict, one.listed) for one in found.values()] == [
+            ("pass", False),
+            ("pass", True),
+            ("regressed", False),
+        ]
+        assert found[10.2].message.endswith("the band is +/-3.00 %: another compile may do that")
+
     def test_runs_that_scatter_teach_a_wider_band(self) -> None:
         base = approved(a_signal("peak_memory", 0, "device", "B"), [1.863e9, 1.872e9, 1.868e9])
         outcome = device_gate(base, several("peak_memory", "device", [1.89e9, 1.892e9]))

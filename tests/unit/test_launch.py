@@ -221,6 +221,21 @@ def test_a_record_of_before_is_not_what_became_of_a_run(
     assert not order.record_path.exists()
 
 
+def test_what_ranks_left_before_is_gone(order: Order, stand_in: Callable[[str], None]) -> None:
+    order.stem.parent.mkdir(parents=True)
+    old, another = (
+        order.stem.with_name(f"{order.stem.name}{name}") for name in ("-rank-1.rank.json", "0-rank-1.rank.json")
+    )
+    for path in (old, another):
+        path.write_text("{}", encoding="utf-8")
+    order.stem.with_name(f"{order.stem.name}-rank-1.trace").mkdir()
+    stand_in("raise SystemExit(1)")
+
+    with pytest.raises(RunFailed):
+        run_in_fresh_process(order, lambda _: None, timeout=60)
+    assert (old.exists(), another.exists()) == (False, True)
+
+
 def test_a_finished_record_is_returned(order: Order, stand_in: Callable[[str], None]) -> None:
     stand_in("")
     record = a_record([a_signal("aten_ops", 7, "count-volume")])

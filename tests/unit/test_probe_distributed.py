@@ -57,22 +57,30 @@ def test_on_a_cpu_ops_do() -> None:
 
 def test_each_collective_is_told_in_the_order_in_which_they_began() -> None:
     sent = [event("kernel", "ncclDevKernel_AllReduce", start, end) for start, end in ((5000, 6000), (0, 3000))]
-    assert traffic(sent, wall=10).each == [3.0, 1.0]
+    assert traffic(sent, wall=10).each == [("nccl AllReduce", 3.0), ("nccl AllReduce", 1.0)]
 
 
-def ranks_pass(monkeypatch: pytest.MonkeyPatch, *texts: list[list[float]]) -> list[Signal]:
-    monkeypatch.setattr(distributed, "gather", lambda own: [own, *map(json.dumps, texts)])
-    return distributed._transfer([[3.0, 1.0], [2.0, 2.0]])
+Sent = list[tuple[str, float]]
+
+
+def sent(reduced: float, broadcast: float) -> Sent:
+    return [("all_reduce", reduced), ("broadcast", broadcast)]
+
+
+def transfer(monkeypatch: pytest.MonkeyPatch, *steps_of_another: Sent) -> list[Signal]:
+    monkeypatch.setattr(distributed, "gather", lambda own: [own, json.dumps(steps_of_another)])
+    return distributed._transfer([sent(3.0, 1.0), sent(2.0, 2.0)])
 
 
 def test_the_last_rank_to_come_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    [found] = ranks_pass(monkeypatch, [[0.5, 4.0], [9.0, 2.5]])
+    [found] = transfer(monkeypatch, sent(0.5, 4.0), sent(9.0, 2.5))
     assert (found.name, found.kind, found.unit) == ("transfer_time", "info", "ms")
     assert (found.samples, found.value) == ([1.5, 4.0], 2.75)
 
 
-def test_ranks_that_sent_other_things_cannot_be_matched(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ranks_pass(monkeypatch, [[0.5, 4.0], [9.0]]) == []
+@pytest.mark.parametrize("other", [sent(9.0, 2.0)[:1], sent(9.0, 2.0)[::-1], []])
+def test_ranks_that_sent_other_things_cannot_be_matched(monkeypatch: pytest.MonkeyPatch, other: Sent) -> None:
+    assert transfer(monkeypatch, sent(0.5, 4.0), other) == []
 
 
 @pytest.fixture

@@ -58,6 +58,7 @@ def test_beside_ranks_that_wait_the_least_disturbed_step_counts() -> None:
 
     assert (busy.value, busy.samples) == (1.5, [1.7, 1.5, 1.8])
     assert busy.parts == [Part(name=FORWARD, value=1.0), Part(name=BACKWARD, value=0.5)]
+    assert signals_of(steps[0][:2], *steps[1:])["gpu_busy"].value == 1.5
 
 
 def test_values_are_the_median_of_the_steps_and_parts_those_of_the_first() -> None:

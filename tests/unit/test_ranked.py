@@ -43,6 +43,18 @@ def test_the_worst_rank_stands_for_what_is_no_count() -> None:
     assert signal("model_frames", *frames).value == 0  # rank 1 ran eager, and so the case did not compile
 
 
+def test_what_is_hidden_is_told_of_the_rank_whose_time_is_told() -> None:
+    ranks = [
+        [
+            a_signal("collective_time", ms, "info", "ms"),
+            a_signal("collective_overlap", share, "info", direction="higher"),
+        ]
+        for ms, share in ((4.0, 2.0), (6.0, 8.0))
+    ]
+    found = {one.name: one.value for one in merged(ranks)}
+    assert (found["collective_time"], found["collective_overlap"]) == (6, 8)
+
+
 def test_what_a_time_consists_of_is_kept_of_each_rank() -> None:
     busy = [a_signal("gpu_busy", ms, "device", "ms", parts=[Part(name="forward", value=ms)]) for ms in (2.0, 3.0)]
     found = signal("gpu_busy", *busy)

@@ -166,7 +166,11 @@ def test_records_of_a_gpu_are_judged_where_there_is_none(bench: Bench, monkeypat
     monkeypatch.setattr(replay_run, "lacking", lambda _: "needs a GPU")
 
     assert [one.outcome for one in outcomes(bench.session, [GPU])] == ["caught"]
-    assert [one.outcome for one in outcomes(bench.session, [replace(GPU, pairs=2)])] == ["not run here"]
+    [more] = outcomes(bench.session, [replace(GPU, pairs=2)])
+    there = "1 of 2 runs of 1.10.1, 1 of 2 runs of 1.11.0"
+    assert (more.outcome, more.said) == ("not run here", (f"{there} are there, and the rest needs a GPU",))
+    assert missing(bench.session, replace(GPU, pairs=2)) == there
+    assert missing(bench.session, replace(GPU, case="seg-nano-b4")) == ""  # never begun, and no machine for it here
 
 
 def test_what_is_on_record_needs_neither_run_nor_interpreter(bench: Bench) -> None:

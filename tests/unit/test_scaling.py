@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from factories import a_record, a_signal
+from factories import a_record, a_signal, an_environment
 
 from perf.case import Case
 from perf.record import Record
@@ -44,6 +44,15 @@ def test_the_interval_holds_how_runs_scatter() -> None:
     [[_, two]] = scaling([*runs(PLAIN, 100, 104, 96), *runs(TWO, 110, 114, 106)])
     assert two.efficiency
     assert two.efficiency.low < two.efficiency.ratio < two.efficiency.high
+
+
+def test_what_ran_on_other_cores_is_told() -> None:
+    wide = an_environment(cpu_count=32, threads={"torch": "32"})
+    two = [record.model_copy(update={"environment": wide}) for record in runs(TWO, 110, 110)]
+    shown = render_scaling([*runs(PLAIN, 100, 100), *two])
+    assert "nano-b4-x2 ran on " in shown
+    assert " x32, 32 threads a process; nano-b4 on " in shown
+    assert "cannot tell what more ranks bring" not in render_scaling(RECORDS)
 
 
 def test_one_run_gives_a_rate_and_no_interval() -> None:
