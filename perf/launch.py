@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from perf import processes
-from perf.case import Lane
+from perf.case import Case, Lane
 from perf.environment import usable_cpus
 from perf.errors import error_line
 from perf.evidence import left_behind, trace_environment
@@ -295,15 +295,33 @@ def child_command(order: Order) -> list[str]:
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
+def _threads(case: Case) -> dict[str, str]:
+    """Return what says how many threads a process of ``case`` takes, where that is not left to torch.
+
+    Ranks share the cores, as those do that Lightning starts itself: ``RFDETR.train(devices=2)``.
+    """
+    if case.lane == "cpu":
+        return _ONE_THREAD
+    if case.devices == 1 or "OMP_NUM_THREADS" in os.environ:
+        return {}
+    return {"OMP_NUM_THREADS": str(max(1, usable_cpus() // case.devices))}
+
+
 def environment(order: Order) -> dict[str, str]:
     """Return the environment variables of the run's process."""
     # pytest-benchmark refuses to measure where it believes xdist spreads tests; the child is alone.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     # Set iteration order reaches Python call counts.
-    threads = _ONE_THREAD if order.case.lane == "cpu" else {}
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(order.cache.resolve())} if order.cold else {}
     trace = trace_environment(order.stem, order.case.compile)
-    return {**kept, "PYTHONHASHSEED": "0", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **threads, **cache, **trace}
+    return {
+        **kept,
+        "PYTHONHASHSEED": "0",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        **_threads(order.case),
+        **cache,
+        **trace,
+    }
 
 
 def _end(process: subprocess.Popen[bytes], mark: str) -> None:

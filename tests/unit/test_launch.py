@@ -401,6 +401,17 @@ def test_the_cpu_lane_runs_on_one_thread(order: Order, stand_in: Callable[[str],
     assert order.log_path.read_text().startswith("1 1")
 
 
+def test_ranks_on_a_gpu_share_the_cores_as_lightning_has_them(order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "usable_cpus", lambda: 33)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    cases = [Case(config="nano", devices=devices) for devices in (1, 2, 64)]
+    told = [launch.environment(replace(order, case=case)).get("OMP_NUM_THREADS") for case in cases]
+    assert told == [None, "16", "1"]
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert launch.environment(replace(order, case=cases[1]))["OMP_NUM_THREADS"] == "5"
+
+
 def test_only_a_cold_run_has_an_inductor_cache_of_its_own(order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     cold = replace(order, cold=True)
