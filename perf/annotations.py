@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NoReturn
 
-from perf.image_files import look_at
+from perf.image_files import look_at, opened
 
 Layout = Literal["coco", "roboflow", "yolo"]
 # rfdetr leaves its head as it is for COCO's own layout, whose category ids are its labels: 90 is its default.
@@ -72,9 +72,7 @@ class DataSet:
 def check(split: Split, categories: dict[int, str], layout: Layout) -> None:
     """Raise ValueError where a split is empty, an image not whole or of another size, or a box of no image or class."""
     if not split.images or not split.annotations:
-        what = "images" if not split.images else "annotations"
-        msg = f"{split.file}: the split {split.name} is empty: no {what}"
-        raise ValueError(msg)
+        _refuse_empty(split, "images" if not split.images else "annotations")
     for image, look in zip(split.images, look_at(image.path for image in split.images), strict=True):
         if look.problem:  # found while training, nobody would say which file it was
             msg = f"{split.file}: image {image.id}: {image.path} is {look.problem}"
@@ -84,16 +82,21 @@ def check(split: Split, categories: dict[int, str], layout: Layout) -> None:
     images = {image.id: image for image in split.images}
     for annotation in split.annotations:
         _check_annotation(annotation, images, split, categories, layout)
+    if not any(not found.crowd and min(found.box[2:]) > 0 for found in split.annotations):
+        _refuse_empty(split, "box but those of crowds and those without an area")
+
+
+def _refuse_empty(split: Split, what: str) -> NoReturn:
+    msg = f"{split.file}: the split {split.name} is empty: no {what}"
+    raise ValueError(msg)
 
 
 def size_of(path: Path) -> tuple[int, int]:
     """Return width and height in px of an image file, by its head alone."""
-    from PIL import Image as Pillow
-
     try:
-        with Pillow.open(path) as image:
+        with opened(path) as image:
             width, height = image.size
-    except OSError as error:
+    except Exception as error:  # each decoder has exceptions of its own
         msg = f"{path}: no image that can be read: {error}"
         raise ValueError(msg) from error
     return width, height

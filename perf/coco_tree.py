@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perf.annotations import COCO_HEAD
-from perf.image_files import CUT_SHORT, EMPTY, MISSING, look_at
+from perf.image_files import CLOSED, CUT_SHORT, EMPTY, MISSING, NO_FILE, look_at
 
 FULL = {"train2017": 118_287, "val2017": 5_000}
 _EXAMPLES = 3
@@ -109,7 +109,7 @@ def _told(folder: Path, kind: str, found: Sequence[str], total: int) -> str:
 
 def _check_files(folder: Path, names: Sequence[str]) -> tuple[int, dict[str, list[str]]]:
     """Return the bytes of the files, and the names of those that are missing, empty or cut short."""
-    wrong: dict[str, list[str]] = {MISSING: [], EMPTY: [], CUT_SHORT: []}
+    wrong: dict[str, list[str]] = {MISSING: [], EMPTY: [], CUT_SHORT: [], NO_FILE: [], CLOSED: []}
     total = 0
     for name, (size, problem) in zip(names, look_at(folder / name for name in names), strict=True):
         total += size

@@ -107,13 +107,10 @@ def _read_json(name: str, file: Path, folder: Path) -> tuple[Split, dict[int, st
     try:
         for what in ("image", "annotation", "category"):
             reject_duplicates((str(entry["id"]) for entry in document[_LISTS[what]]), what)
-        images = [
-            Image(entry["id"], folder / entry["file_name"], _number(entry, "width"), _number(entry, "height"))
-            for entry in document["images"]
-        ]
+        images = [_image(entry, folder) for entry in document["images"]]
         annotations = [_annotation(entry) for entry in document["annotations"]]
-        categories = {entry["id"]: entry["name"] for entry in document["categories"]}
-    except (KeyError, TypeError, ValueError) as error:
+        categories = {_id(entry, "id", "category"): entry["name"] for entry in document["categories"]}
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         msg = f"{file}: not as COCO has it: {type(error).__name__}: {error}"
         raise ValueError(msg) from error
     return Split(name, file, images, annotations), categories
@@ -123,23 +120,47 @@ def _parsed(file: Path) -> Any:
     text = read_text(file)
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         msg = f"{file}: cannot be read: {error}"
         raise ValueError(msg) from error
 
 
-def _number(entry: dict[str, Any], name: str) -> float:
+def _image(entry: dict[str, Any], folder: Path) -> Image:
+    number = _id(entry, "id", "image")
+    where = f"image {number}"
+    return Image(number, folder / entry["file_name"], _number(entry, "width", where), _number(entry, "height", where))
+
+
+def _id(entry: dict[str, Any], name: str, of: str) -> int:
     found = entry[name]
+    if not isinstance(found, int) or isinstance(found, bool):
+        msg = f"{name} {found!r} of {of} {entry['id']!r} is no whole number"
+        raise TypeError(msg)
+    return found
+
+
+def _number(entry: dict[str, Any], name: str, where: str) -> float:
+    found = entry.get(name)
     if not isinstance(found, int | float):
-        msg = f"{name} {found!r} of image {entry['id']} is no number"
+        msg = f"{name} {found!r} of {where} is no number"
         raise TypeError(msg)
     return found
 
 
 def _annotation(entry: dict[str, Any]) -> Annotation:
-    x, y, width, height = map(float, entry["bbox"])
-    where, crowd = f"annotation {entry['id']}", bool(entry.get("iscrowd", 0))
-    return Annotation(entry["image_id"], entry["category_id"], (x, y, width, height), where, crowd)
+    where, crowd = f"annotation {_id(entry, 'id', 'annotation')}", bool(entry.get("iscrowd", 0))
+    _number(entry, "area", where)  # rfdetr reads it, and ends without where it is not there
+    image, category = (_id(entry, name, "annotation") for name in ("image_id", "category_id"))
+    return Annotation(image, category, _box(entry, where), where, crowd)
+
+
+def _box(entry: dict[str, Any], where: str) -> tuple[float, float, float, float]:
+    found = entry.get("bbox")
+    if not isinstance(found, list) or len(found) != 4 or not all(isinstance(one, int | float) for one in found):
+        msg = f"bbox {found!r} of {where} is no list of four numbers"
+        raise TypeError(msg)
+    x, y, width, height = map(float, found)
+    return x, y, width, height
 
 
 _READERS: dict[Layout, Callable[[Path], tuple[Split, Split, dict[int, str]]]] = {

@@ -60,8 +60,10 @@ def _share(angle: float) -> float:
     return math.sin(min(math.pi / 2, max(0.0, angle))) ** 2
 
 
-def difference_interval(base: Sequence[float], now: Sequence[float], error: float) -> Interval:
+def difference_interval(base: Sequence[float], now: Sequence[float], error: float, least_sd: float = 0) -> Interval:
     """Return the mean of ``now`` - ``base`` over pairs, with the bound on each side that errs with rate ``error``.
+
+    Few pairs can agree by chance, so that their differences scatter by ``least_sd`` at least, unless all of them are 0.
 
     Raises:
         ValueError: fewer than two pairs, or sides of different length.
@@ -70,17 +72,22 @@ def difference_interval(base: Sequence[float], now: Sequence[float], error: floa
         msg = f"it takes 2 pairs or more, a run of each side, not {len(base)} and {len(now)} runs"
         raise ValueError(msg)
     changes = [after - before for before, after in zip(base, now, strict=True)]
-    half = t_quantile(len(changes) - 1, 1 - 2 * error) * statistics.stdev(changes) / math.sqrt(len(changes))
-    return _around(statistics.fmean(changes), half)
+    return _around(statistics.fmean(changes), _half(_spread(changes, least_sd), len(changes), error))
 
 
-def pairs_to_settle(base: Sequence[float], now: Sequence[float], distance: float, error: float) -> int | None:
+def _spread(changes: Sequence[float], least_sd: float) -> float:
+    return max(statistics.stdev(changes), least_sd) if any(changes) else 0.0
+
+
+def pairs_to_settle(
+    base: Sequence[float], now: Sequence[float], distance: float, error: float, least_sd: float = 0
+) -> int | None:
     """Return about how many pairs in all would make the bound of the mean difference less wide than ``distance``.
 
-    The spread of the differences is taken as it is. None: more than ``MOST_SEEDS``.
+    The spread of the differences is that of :func:`difference_interval`. None: more than ``MOST_SEEDS``.
     """
     changes = [after - before for before, after in zip(base, now, strict=True)]
-    spread = statistics.stdev(changes)
+    spread = _spread(changes, least_sd)
     return next((n for n in range(len(changes), MOST_SEEDS + 1) if _half(spread, n, error) < distance), None)
 
 

@@ -78,7 +78,8 @@ def margin_gate(base: BaselineSignal, now: Sequence[Signal], margin: float = MAR
     runs = [signal.value for signal in now]
     if min(len(base.runs), len(runs)) < 2:
         return Outcome("inconclusive", f"non-inferiority needs 2 paired seeds; there are {len(base.runs)}")
-    passing, claim = (difference_interval(base.runs, runs, error) for error in (PASS_ERROR, CLAIM_ERROR / shares))
+    least = least_sd_of_differences(base.runs)
+    passing, claim = (difference_interval(base.runs, runs, rate, least) for rate in (PASS_ERROR, CLAIM_ERROR / shares))
     name = "mAP" if base.name == MAP else "mAP / AP50"
     text = f"{_told(passing, name)} over {len(runs)} seeds, margin {margin:g}"
     learned = statistics.fmean(base.runs)
@@ -92,6 +93,16 @@ def margin_gate(base: BaselineSignal, now: Sequence[Signal], margin: float = MAR
     return Outcome("inconclusive", f"{text}; {_to_settle(base.runs, runs, margin, CLAIM_ERROR / shares)}")
 
 
+def least_sd_of_differences(shares: Sequence[float]) -> float:
+    """Return the least standard deviation of a pair's difference in mAP: that of two seeds, at the mean of ``shares``.
+
+    By the delta method, from ``LEAST_SD_MAP`` on the scale of asin(sqrt(share)), whose derivative is
+    1 / (2 sqrt(share (1 - share))). Near 0 and 1 it is that at 0.02 and 0.98.
+    """
+    share = min(0.98, max(0.02, statistics.fmean(shares)))
+    return math.sqrt(2) * LEAST_SD_MAP * 2 * math.sqrt(share * (1 - share))
+
+
 def _told(interval: Interval, name: str) -> str:
     return f"{interval.centre:+.4f} {name}, bounds {interval.low:+.4f} and {interval.high:+.4f}"
 
@@ -101,7 +112,7 @@ def _to_settle(base: Sequence[float], now: Sequence[float], margin: float, claim
     change = statistics.fmean(now) - statistics.fmean(base)
     lost = change <= -margin
     distance, error = (-change, claim_error) if lost else (change + margin, PASS_ERROR)
-    pairs = pairs_to_settle(base, now, distance, error)
+    pairs = pairs_to_settle(base, now, distance, error, least_sd_of_differences(base))
     what = "prove the loss" if lost else "settle it"
     if pairs is None:
         return "these seeds scatter so much that no number of them that is worth it would settle it: widen the margin"

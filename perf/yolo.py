@@ -9,7 +9,7 @@ from typing import Any
 from perf.annotations import Annotation, Image, Split, read_text, size_of
 
 YOLO_FILES = ("data.yaml", "data.yml")
-YOLO_IMAGES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+YOLO_IMAGES = frozenset({".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"})
 
 
 def read_yolo(root: Path) -> tuple[Split, Split, dict[int, str]]:
@@ -71,7 +71,8 @@ def _beside(folder: Path) -> Iterator[Path]:
 
 
 def _yolo_split(folder: Path, name: str) -> Split:
-    paths = sorted(p for p in folder.iterdir() if p.suffix.lower() in YOLO_IMAGES) if folder.is_dir() else []
+    there = folder.iterdir() if folder.is_dir() else []
+    paths = sorted(path for path in there if path.suffix.lower() in YOLO_IMAGES and path.is_file())
     images = [_sized(number, path) for number, path in enumerate(paths)]
     annotations = [found for image in images for found in _yolo_boxes(image)]
     return Split(name, folder, images, annotations)
@@ -90,7 +91,7 @@ def labels_of(image: Path) -> Path:
 
 def _yolo_boxes(image: Image) -> Iterable[Annotation]:
     file = labels_of(image.path)
-    lines = read_text(file).splitlines() if file.is_file() else []
+    lines = read_text(file).split("\n") if file.exists() else []
     for number, line in enumerate(lines, 1):
         if line.split():
             yield _yolo_box(image, line.split(), f"{file} line {number}")

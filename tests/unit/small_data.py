@@ -23,7 +23,7 @@ def document(*boxes: tuple[float, ...], **changes: Any) -> dict[str, Any]:
         "images": [{"id": 7, "file_name": "a.png", "width": 64, "height": 48}],
         "categories": [{"id": 1, "name": "cell"}, {"id": 2, "name": "platelet"}],
         "annotations": [
-            {"id": 40 + number, "image_id": 7, "category_id": 1, "bbox": list(box), "iscrowd": 0}
+            {"id": 40 + number, "image_id": 7, "category_id": 1, "bbox": list(box), "area": 12, "iscrowd": 0}
             for number, box in enumerate(boxes)
         ],
         **changes,

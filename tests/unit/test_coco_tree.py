@@ -67,7 +67,7 @@ def test_every_kind_of_problem_is_told_at_once_with_the_first_names(tree: Path) 
     train, val = tree / "train2017", tree / "val2017"
     assert str(caught.value).splitlines() == [
         f"{train}: 4 of 7 images missing: 0.jpg, 1.jpg, 2.jpg and 1 more; extract them again",
-        f"{train}: 2 of 7 images cut short: 4.jpg, 7.png; extract them again",
+        f"{train}: 2 of 7 images cut short, or no image that can be read: 4.jpg, 7.png; extract them again",
         f"{val}: 1 of 1 images empty: 1.jpg; extract them again",
     ]
 

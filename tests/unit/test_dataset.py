@@ -33,7 +33,11 @@ def test_a_coco_document_is_read(tmp_path: Path, layout: str) -> None:
         ({"images": [], "annotations": []}, "the split {split} is empty: no images"),
         ({"annotations": []}, "the split {split} is empty: no annotations"),
         (
-            {"annotations": [{"id": 40, "image_id": 7, "category_id": 3, "bbox": [1, 2, 3, 4]}]},
+            {"annotations": [{"id": 40, "image_id": 7, "category_id": 1, "bbox": [1, 2, 0, 0], "area": 0}]},
+            "the split {split} is empty: no box but those of crowds and those without an area",
+        ),
+        (
+            {"annotations": [{"id": 40, "image_id": 7, "category_id": 3, "bbox": [1, 2, 3, 4], "area": 12}]},
             "annotation 40: category 3 is none of the categories [1, 2]",
         ),
         (
@@ -70,7 +74,36 @@ def test_an_image_that_was_cut_short_is_named_before_anything_trains(tmp_path: P
 
 
 LISTED = {"id": 7, "file_name": "a.png", "width": 64, "height": 48}
-MARKED = {"id": 40, "image_id": 7, "category_id": 1, "bbox": [1, 2, 3, 4]}
+MARKED = {"id": 40, "image_id": 7, "category_id": 1, "bbox": [1, 2, 3, 4], "area": 12}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"area": None}, "area None of annotation 40 is no number"),
+        ({"image_id": [7]}, "image_id [7] of annotation 40 is no whole number"),
+        ({"category_id": "1"}, "category_id '1' of annotation 40 is no whole number"),
+        ({"id": True}, "id True of annotation True is no whole number"),
+        ({"bbox": "1234"}, "bbox '1234' of annotation 40 is no list of four numbers"),
+        ({"bbox": [1, 2, 3]}, "bbox [1, 2, 3] of annotation 40 is no list of four numbers"),
+        ({"bbox": None}, "bbox None of annotation 40 is no list of four numbers"),
+        ({"bbox": [10**400, 1, 1, 1]}, "OverflowError"),
+    ],
+)
+def test_what_is_of_another_type_than_rfdetr_reads_is_named_with_its_annotation(
+    tmp_path: Path, changed: dict[str, Any], said: str
+) -> None:
+    root = write_coco(tmp_path, "roboflow", train=document(annotations=[{**MARKED, **changed}]))
+    message = wrong(root)
+    assert message.startswith(f"{annotations_of(root, 'roboflow', 'train')}: not as COCO has it: ")
+    assert said in message
+
+
+def test_annotations_nested_too_deep_are_named(tmp_path: Path) -> None:
+    root = write_coco(tmp_path, "roboflow")
+    file = annotations_of(root, "roboflow", "train")
+    file.write_text("[" * 100_000)
+    assert wrong(root).startswith(f"{file}: cannot be read: ")
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -114,7 +147,9 @@ def test_a_file_that_would_be_scored_as_two_images_is_named_and_may_be_trained_o
     assert f"images 7 and 8 are one file, {root}/valid/{name}" in wrong(root)
 
 
-@pytest.mark.parametrize(("content", "said"), [(b"", " is empty"), (b"no image", ": no image that can be read")])
+@pytest.mark.parametrize(
+    ("content", "said"), [(b"", " is empty"), (b"no image", " is cut short, or no image that can be read")]
+)
 def test_a_listed_image_that_is_none_is_named(tmp_path: Path, content: bytes, said: str) -> None:
     file = write_coco(tmp_path, "roboflow") / "train" / "a.png"
     file.write_bytes(content)
@@ -146,7 +181,8 @@ def test_a_box_outside_its_image_is_named(tmp_path: Path, box: tuple[float, ...]
 
 @pytest.mark.parametrize("box", [(-0.5, 0, 64.9, 48.5), (0, 0, 0, 0)])
 def test_rounding_and_empty_boxes_are_let_through_as_rfdetr_does(tmp_path: Path, box: tuple[float, ...]) -> None:
-    assert read_data_set(write_coco(tmp_path, "roboflow", train=document(box))).train.annotations[0].box == box
+    root = write_coco(tmp_path, "roboflow", train=document(box, (1, 2, 10, 20)))
+    assert read_data_set(root).train.annotations[0].box == box
 
 
 def test_splits_that_name_a_category_differently_are_told(tmp_path: Path) -> None:

@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perf.baselines import BaselineSignal
-from perf.quality_gates import CLAIM_ERROR, FIT, FIT_MARGIN, MAP, PASS_ERROR, collapse_gate, margin_gate
+from perf.quality_gates import (
+    CLAIM_ERROR,
+    FIT,
+    FIT_MARGIN,
+    MAP,
+    PASS_ERROR,
+    collapse_gate,
+    least_sd_of_differences,
+    margin_gate,
+)
 from perf.record import Direction, Signal
 
 SEEDS = (0.80, 0.82, 0.79, 0.81, 0.805)
@@ -87,6 +96,19 @@ def test_a_head_passes_once_it_is_proven_not_to_be_worse_by_the_margin(loss: flo
 
     assert outcome.verdict == verdict
     assert "over 5 seeds, margin 0.03" in outcome.message
+
+
+@pytest.mark.parametrize(("lost", "verdict"), [(0.0, "pass"), (0.025, "inconclusive"), (0.07, "inconclusive")])
+def test_two_pairs_that_happen_to_agree_decide_nothing(lost: float, verdict: str) -> None:
+    outcome = margin_gate(baseline([0.92, 0.9]), measured([0.92 - lost, 0.9 - lost]))
+    assert outcome.verdict == verdict
+
+
+def test_the_least_spread_is_that_of_two_seeds_on_the_scale_of_the_angle() -> None:
+    angles = np.random.default_rng(0).normal(np.arcsin(np.sqrt(0.8)), 0.006, (2, 100_000))
+    first, second = np.sin(angles) ** 2
+    assert least_sd_of_differences([0.7, 0.9]) == pytest.approx(np.std(first - second), rel=0.01)
+    assert least_sd_of_differences([1.0]) == least_sd_of_differences([0.98]) > 0
 
 
 def test_what_the_seeds_leave_open_says_how_many_more_would_settle_it() -> None:
