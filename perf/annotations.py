@@ -65,7 +65,10 @@ class DataSet:
 
     @property
     def classes(self) -> int:
-        """Number of classes, as rfdetr would set it for this layout."""
+        """Number of classes of the head, which stored baselines were trained with.
+
+        rfdetr would leave out what only groups others, as the generated set has one: a class that no box is of.
+        """
         return COCO_HEAD if self.layout == "coco" else len(self.categories)
 
 

@@ -31,8 +31,9 @@ def read_data_set(root: Path) -> DataSet:
     """
     layout = layout_of(root)
     train, valid, categories = _READERS[layout](root)
+    known = _classes(train, categories) if layout == "roboflow" else categories
     for split in (train, valid):
-        check(split, categories, layout)
+        check(split, known, layout)
     _check_files(valid)
     return DataSet(root, layout, categories, train, valid, _digest(root, (train, valid)))
 
@@ -86,6 +87,20 @@ def layout_of(root: Path) -> Layout:
 
 def _read_roboflow(root: Path) -> tuple[Split, Split, dict[int, str]]:
     return _read_pair([(name, root / name / ROBOFLOW_FILE, root / name) for name in ("train", "valid")])
+
+
+def _classes(train: Split, categories: dict[int, str]) -> dict[int, str]:
+    """Return those of ``categories`` that rfdetr takes for classes of a Roboflow export.
+
+    From 1.9.4 on at the latest it drops what only groups others: the ``supercategory`` of another, with no box in
+    ``train`` (datasets/coco.py, filter_parent_categories); where that leaves none, it keeps all.
+    """
+    marked = {found.category for found in train.annotations}
+    entries = _parsed(train.file)["categories"]
+    named = {(str(entry.get("supercategory") or "none"), entry["name"]) for entry in entries}
+    parents = {parent for parent, name in named if parent not in ("none", "null", name)}
+    kept = {number: name for number, name in categories.items() if name not in parents or number in marked}
+    return kept or categories
 
 
 def _read_coco(root: Path) -> tuple[Split, Split, dict[int, str]]:

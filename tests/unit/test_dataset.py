@@ -9,7 +9,7 @@ import pytest
 from small_data import SPLITS, annotations_of, document, write_coco, write_yolo, wrong
 
 from perf.annotations import DataSet
-from perf.dataset import ROBOFLOW_FILE, folder_name, layout_of, read_data_set
+from perf.dataset import ROBOFLOW_FILE, _classes, folder_name, layout_of, read_data_set
 
 BCCD = Path(__file__).resolve().parents[3] / "shared" / "data" / "bccd"
 
@@ -97,6 +97,35 @@ def test_what_is_of_another_type_than_rfdetr_reads_is_named_with_its_annotation(
     message = wrong(root)
     assert message.startswith(f"{annotations_of(root, 'roboflow', 'train')}: not as COCO has it: ")
     assert said in message
+
+
+GROUPED = [
+    {"id": 1, "name": "cells", "supercategory": "none"},
+    {"id": 2, "name": "cell", "supercategory": "cells"},
+    {"id": 3, "name": "dust", "supercategory": "dust"},
+]
+
+
+@pytest.mark.filterwarnings("default")  # of what rfdetr imports
+@pytest.mark.parametrize(("marked", "classes"), [([2, 3], [2, 3]), ([1, 2], [1, 2, 3])])
+def test_what_only_groups_others_is_no_class_of_a_roboflow_export(
+    tmp_path: Path, marked: list[int], classes: list[int]
+) -> None:
+    from rfdetr.datasets.coco import filter_parent_categories
+
+    boxes = [{**MARKED, "id": number, "category_id": number} for number in marked]
+    split = document(annotations=boxes, categories=GROUPED)
+    data = read_data_set(write_coco(tmp_path, "roboflow", train=split, valid=split))
+
+    theirs = filter_parent_categories(GROUPED, set(marked))
+    assert sorted(_classes(data.train, data.categories)) == classes == [one["id"] for one in theirs]
+
+
+def test_a_box_of_what_only_groups_others_in_train_is_named(tmp_path: Path) -> None:
+    train = document(annotations=[{**MARKED, "category_id": 2}], categories=GROUPED)
+    valid = document(annotations=[{**MARKED, "category_id": 1}], categories=GROUPED)
+    message = wrong(write_coco(tmp_path, "roboflow", train=train, valid=valid))
+    assert "annotation 40: category 1 is none of the categories [2, 3]" in message
 
 
 def test_annotations_nested_too_deep_are_named(tmp_path: Path) -> None:
