@@ -177,14 +177,25 @@ def test_every_question_is_answered_in_the_real_rfdetr(probe: InputProbe) -> Non
     assert len(probe.notes) == 3
 
 
-def test_a_format_that_cannot_be_read_costs_no_other(probe: InputProbe, photos: dict[Format, Path]) -> None:
+@pytest.mark.parametrize(
+    ("kept", "told"),
+    [
+        (slice(100), "getitem_png not measured: ValueError: "),  # found before anything is read
+        (slice(None), "getitem_png: 2 of 2 samples could not be read, the first: OSError: "),
+    ],
+)
+def test_a_format_that_cannot_be_read_costs_no_other(
+    probe: InputProbe, photos: dict[Format, Path], kept: slice, told: str
+) -> None:
     for path in (photos["png"] / "train").glob("*.png"):
-        path.write_bytes(path.read_bytes()[:100])
+        whole = bytearray(path.read_bytes())
+        whole[len(whole) // 2 : len(whole) // 2 + 200] = bytes(200)
+        path.write_bytes(whole[kept])
     found = {signal.name for signal in probe._formats("", photos)}
 
     assert found == {"getitem_jpeg", "getitem_bmp"}
     [note] = probe.notes
-    assert note.startswith("getitem_png: 2 of 2 samples could not be read, the first: OSError: ")
+    assert note.startswith(told)
 
 
 def test_a_format_without_a_data_set_costs_no_other(probe: InputProbe, photos: dict[Format, Path]) -> None:
