@@ -16,8 +16,8 @@ class Point(NamedTuple):
     """One case of a family. ``rates`` are images per second, of all ranks together, one a finished and timed run.
 
     ``efficiency`` is the rate a rank over the rate of one process without DDP, with its 95 % interval; ``busy`` the
-    same of GPU busy per step. None where a side has fewer than two runs. ``hosts`` are what its processes ran on: the
-    processor, with the cores that they might use, and torch's threads.
+    same of GPU busy per step. None where a side has fewer than two runs. ``hosts`` are what it ran on: the processor,
+    with the cores that its ranks might use together.
     """
 
     case: Case
@@ -70,8 +70,7 @@ def _point(case: Case, runs: list[Record], base: list[Record]) -> Point:
 
 
 def _hosts(records: list[Record]) -> frozenset[str]:
-    found = (record.environment for record in records)
-    return frozenset(f"{host(one)}, {one.threads.get('torch', '?')} threads a process" for one in found)
+    return frozenset(host(record.environment) for record in records)
 
 
 def _ratio(base: list[float], now: list[float]) -> RatioInterval | None:
