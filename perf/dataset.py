@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from perf.annotations import Annotation, DataSet, Image, Layout, Split, check, read_text
 from perf.record import Record, reject_duplicates
@@ -19,6 +19,8 @@ from perf.yolo import YOLO_FILES, read_yolo
 
 ROBOFLOW_FILE = "_annotations.coco.json"
 _LISTS = {"image": "images", "annotation": "annotations", "category": "categories"}
+# How exports say that a category is of no other.
+_NO_GROUP = {"", "none", "null"}
 
 
 def read_data_set(root: Path) -> DataSet:
@@ -30,12 +32,21 @@ def read_data_set(root: Path) -> DataSet:
             annotation.
     """
     layout = layout_of(root)
-    train, valid, categories = _READERS[layout](root)
-    known = _classes(train, categories) if layout == "roboflow" else categories
+    train, valid, categories, groups = _READERS[layout](root)
+    known = _classes(train, categories, groups)
     for split in (train, valid):
         check(split, known, layout)
     _check_files(valid)
     return DataSet(root, layout, categories, train, valid, _digest(root, (train, valid)))
+
+
+class _Read(NamedTuple):
+    """What the files of a data set say. ``groups`` are the names of categories that others are of."""
+
+    train: Split
+    valid: Split
+    categories: dict[int, str]
+    groups: frozenset[str] = frozenset()
 
 
 def workload(name: str, data: DataSet) -> str:
@@ -85,39 +96,41 @@ def layout_of(root: Path) -> Layout:
     raise ValueError(msg)
 
 
-def _read_roboflow(root: Path) -> tuple[Split, Split, dict[int, str]]:
+def _read_roboflow(root: Path) -> _Read:
     return _read_pair([(name, root / name / ROBOFLOW_FILE, root / name) for name in ("train", "valid")])
 
 
-def _classes(train: Split, categories: dict[int, str]) -> dict[int, str]:
-    """Return those of ``categories`` that rfdetr takes for classes of a Roboflow export.
+def _classes(train: Split, categories: dict[int, str], groups: frozenset[str]) -> dict[int, str]:
+    """Return those of ``categories`` that rfdetr takes for classes.
 
-    From 1.9.4 on at the latest it drops what only groups others: the ``supercategory`` of another, with no box in
+    From 1.9.4 on at the latest it drops of a Roboflow export what only groups others: one of ``groups`` with no box in
     ``train`` (datasets/coco.py, filter_parent_categories); where that leaves none, it keeps all.
     """
     marked = {found.category for found in train.annotations}
-    entries = _parsed(train.file)["categories"]
-    named = {(str(entry.get("supercategory") or "none"), entry["name"]) for entry in entries}
-    parents = {parent for parent, name in named if parent not in ("none", "null", name)}
-    kept = {number: name for number, name in categories.items() if name not in parents or number in marked}
+    kept = {number: name for number, name in categories.items() if name not in groups or number in marked}
     return kept or categories
 
 
-def _read_coco(root: Path) -> tuple[Split, Split, dict[int, str]]:
+def _read_coco(root: Path) -> _Read:
     names = ("train2017", "val2017")
-    return _read_pair([(name, root / "annotations" / f"instances_{name}.json", root / name) for name in names])
+    splits = [(name, root / "annotations" / f"instances_{name}.json", root / name) for name in names]
+    return _read_pair(splits)._replace(groups=frozenset())  # rfdetr takes COCO's own categories as they are
 
 
-def _read_pair(splits: list[tuple[str, Path, Path]]) -> tuple[Split, Split, dict[int, str]]:
-    (train, categories), (valid, others) = (_read_json(*split) for split in splits)
+def _read_yolo(root: Path) -> _Read:
+    return _Read(*read_yolo(root))
+
+
+def _read_pair(splits: list[tuple[str, Path, Path]]) -> _Read:
+    (train, categories, groups), (valid, others, _) = (_read_json(*split) for split in splits)
     for number, name in others.items():
         if categories.get(number, name) != name:
             msg = f"{valid.file}: category {number} is {name!r}, and {categories[number]!r} in {train.file}"
             raise ValueError(msg)
-    return train, valid, categories
+    return _Read(train, valid, categories, groups)
 
 
-def _read_json(name: str, file: Path, folder: Path) -> tuple[Split, dict[int, str]]:
+def _read_json(name: str, file: Path, folder: Path) -> tuple[Split, dict[int, str], frozenset[str]]:
     document = _parsed(file)
     try:
         for what in ("image", "annotation", "category"):
@@ -125,10 +138,15 @@ def _read_json(name: str, file: Path, folder: Path) -> tuple[Split, dict[int, st
         images = [_image(entry, folder) for entry in document["images"]]
         annotations = [_annotation(entry) for entry in document["annotations"]]
         categories = {_id(entry, "id", "category"): entry["name"] for entry in document["categories"]}
+        groups = frozenset(parent for entry in document["categories"] if (parent := _group(entry)) != entry["name"])
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         msg = f"{file}: not as COCO has it: {type(error).__name__}: {error}"
         raise ValueError(msg) from error
-    return Split(name, file, images, annotations), categories
+    return Split(name, file, images, annotations), categories, groups - _NO_GROUP
+
+
+def _group(category: dict[str, Any]) -> str:
+    return str(category.get("supercategory") or "")
 
 
 def _parsed(file: Path) -> Any:
@@ -178,10 +196,10 @@ def _box(entry: dict[str, Any], where: str) -> tuple[float, float, float, float]
     return x, y, width, height
 
 
-_READERS: dict[Layout, Callable[[Path], tuple[Split, Split, dict[int, str]]]] = {
+_READERS: dict[Layout, Callable[[Path], _Read]] = {
     "roboflow": _read_roboflow,
     "coco": _read_coco,
-    "yolo": read_yolo,
+    "yolo": _read_yolo,
 }
 
 

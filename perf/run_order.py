@@ -65,7 +65,7 @@ class Order:
     @property
     def own_path(self) -> Path:
         """Where what this rank measured by itself goes: rank 0's record becomes that of all."""
-        return self.stem.with_name(f"run-{self.run}-rank-{self.rank}").with_suffix(".rank.json")
+        return self.record_path if self.rank else self.stem.with_name(f"{self.stem.name}-rank-0.rank.json")
 
     @property
     def crash_path(self) -> Path:
