@@ -31,9 +31,9 @@ from perf.gpus import GpuState
 SCHEMA_VERSION: Literal[1] = 1
 
 Kind = Literal["count-strict", "count-volume", "device", "wall", "quality", "info"]
-# What depends on the machine's speed and its other work; a run that only counts has none of it.
 # Part of ``rfdetr_source`` where a patch file was imported.
 PATCHED = ", patched by "
+# What depends on the machine's speed and its other work; a run that only counts has none of it.
 TIMED: frozenset[Kind] = frozenset({"device", "wall"})
 Direction = Literal["lower", "higher"]
 Status = Literal["running", "finished", "failed"]

@@ -21,7 +21,14 @@ from perf.gates import AVERAGINGS, WORKERS
 from perf.probes import compilation, fit_syncs
 from perf.probes.fit_phases import FIT_PHASES, FitClock, Update
 from perf.probes.fit_profile import END_MARK, Window, device_signals, gemm_signals, interpolation, mark, windows
-from perf.probes.fit_signals import cost_signals, fit_step, forwards_signal, more_is_better, validation_signals
+from perf.probes.fit_signals import (
+    cost_signals,
+    fit_step,
+    forwards_signal,
+    kernel_compiles,
+    more_is_better,
+    validation_signals,
+)
 from perf.probes.fit_syncs import Sync, noting
 from perf.probes.phases import OTHER
 from perf.probes.trace import read_trace
@@ -205,7 +212,7 @@ class Fit:
                 found += [update] if update.whole else []
         finally:
             if found:
-                self.signals.append(fit_step(found))
+                self.signals += [fit_step(found), *([kernel_compiles(found)] if self._on_gpu else [])]
                 share = (averagings(trainer) - averaged) / max(1, trainer.global_step - step)
                 self.signals += [more_is_better(AVERAGINGS, share), more_is_better(WORKERS, loader_workers(trainer))]
 

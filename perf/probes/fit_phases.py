@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 from perf.probes.phases import BACKWARD, CRITERION, FORWARD, OPTIMIZER, OTHER
+from perf.probes.triton_compiles import compiles_noted
 from perf.rfdetr_api import Built
 from perf.rfdetr_fit import GRAPH_RUNNER, matching_watched
 
@@ -120,11 +121,13 @@ class Update:
     """What came between two waits for input: one optimizer update of one or more batches, in seconds by phase.
 
     ``whole``: nothing else was among it, such as the end of an epoch. ``validation``: it was a validation.
+    ``compiled``: the kernels that Triton compiled meanwhile.
     """
 
     seconds: dict[str, float]
     whole: bool = True
     validation: bool = False
+    compiled: tuple[str, ...] = ()
 
     @property
     def milliseconds(self) -> float:
@@ -142,6 +145,7 @@ class FitClock:
         # Puts something else in the place of what is logged.
         self.logged: Callable[[Any], Any] | None = None
         self._validated = False
+        self._compiled: list[str] = []
         self._on_update = on_update
         self._step: int | None = None
         self._whole = False
@@ -174,6 +178,7 @@ class FitClock:
         trainer.profiler = _profiler(self)
         stack.callback(setattr, trainer, "profiler", before)
         stack.enter_context(_module_phases(self))
+        stack.enter_context(compiles_noted(self._compiled))
         self._step, self._hooks = None, stack
 
     def remove(self) -> None:
@@ -196,11 +201,13 @@ class FitClock:
             return
         if self._step is None:  # the first one begins here
             self._step, self._whole = step, True
+            self._compiled.clear()
             self._follow_graphs()
             self.timeline.resume()
             return
-        update = Update(self.timeline.lap(), self._whole, self._validated)
+        update = Update(self.timeline.lap(), self._whole, self._validated, tuple(self._compiled))
         self._step, self._whole, self._validated = step, True, False
+        self._compiled.clear()
         self._on_update(update)
         self.timeline.resume()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from statistics import fmean, median
 from typing import Any
 
@@ -20,6 +21,16 @@ def fit_step(updates: list[Update]) -> Signal:
     parts = [Part(name=name, value=1e3 * fmean(one.seconds.get(name, 0.0) for one in updates)) for name in phases]
     samples = [update.milliseconds for update in updates]
     return Signal(name="fit_step", kind="wall", unit="ms", value=fmean(samples), samples=samples, parts=parts)
+
+
+def kernel_compiles(updates: list[Update]) -> Signal:
+    """Return how many kernels Triton compiled in these updates, by kernel; the samples are those of each update."""
+    names = Counter(name for update in updates for name in update.compiled)
+    parts = [Part(name=name, value=count) for name, count in names.most_common()]
+    samples = [float(len(update.compiled)) for update in updates]
+    return Signal(
+        name="kernel_compiles", kind="info", unit="compiles", value=sum(samples), samples=samples, parts=parts
+    )
 
 
 def validation_signals(name: str, update: Update, batches: int) -> list[Signal]:

@@ -20,7 +20,7 @@ def updates_told(fit: Runs) -> list[Block]:
     lines: list[Text] = [
         f"run {record.run}: {told}"
         for record in fit.finished
-        if (signal := record.signal("fit_step")) and (told := _outliers(signal))
+        if (signal := record.signal("fit_step")) and (told := _outliers(signal, record.signal("kernel_compiles")))
     ]
     if not lines:
         return []
@@ -28,7 +28,7 @@ def updates_told(fit: Runs) -> list[Block]:
     return [Paragraph(told), Items(lines)]
 
 
-def _outliers(signal: Signal) -> str:
+def _outliers(signal: Signal, compiles: Signal | None) -> str:
     long = sorted(sample for sample in signal.samples if _stands_out(sample, signal))
     if not long:
         return ""
@@ -38,7 +38,18 @@ def _outliers(signal: Signal) -> str:
         for one in (long[0], long[-1], statistics.median(signal.samples), statistics.fmean(rest))
     )
     took = high if len(long) == 1 else f"{low} to {high}"
-    return f"{len(long)} of {len(signal.samples)} updates took {took} (median {middle}; mean of the others {mean})"
+    told = f"{len(long)} of {len(signal.samples)} updates took {took} (median {middle}; mean of the others {mean})"
+    return told + _compiled(signal, compiles)
+
+
+def _compiled(signal: Signal, compiles: Signal | None) -> str:
+    """Return in how many of those that stand out Triton compiled kernels, and which it compiled in all updates."""
+    if compiles is None or len(compiles.samples) != len(signal.samples):
+        return ""
+    pairs = zip(signal.samples, compiles.samples, strict=True)
+    during = sum(count > 0 and _stands_out(sample, signal) for sample, count in pairs)
+    names = f" ({', '.join(part.name for part in compiles.parts)})" if during else ""
+    return f"; in {during} of them Triton compiled a kernel{names}"
 
 
 def _stands_out(sample: float, signal: Signal) -> bool:

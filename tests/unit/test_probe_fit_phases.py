@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from factories import CPU_EAGER
+from offline_triton import KERNEL, assignments
 from pytorch_lightning import Callback, LightningModule, Trainer
 from tiny import Calling, Samples, squared_error
 from torch.utils.data import DataLoader
@@ -294,6 +296,17 @@ def test_a_validation_is_counted_apart_from_the_update_before_it() -> None:
     assert [update.validation for update in updates] == [False, False, True, False, False]
     assert [update.whole for update in updates] == [True, True, False, True, True]
     assert SLEEP < updates[2].seconds[MODEL] < sum(updates[2].seconds.values()) < 2 * SLEEP
+
+
+def test_a_kernel_counts_to_the_update_that_had_triton_compile_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = iter([2, 2, 3, 2, 4, 9])
+    with assignments(tmp_path) as assign:
+        monkeypatch.setattr(Module, "work", lambda _, phase: assign(next(numbers)) if phase == MATCHING else None)
+        updates, _ = fitted()
+
+    assert [update.compiled for update in updates] == [(KERNEL,), (), (KERNEL,), (), (KERNEL,)]
 
 
 def test_what_the_listener_does_is_in_no_update() -> None:

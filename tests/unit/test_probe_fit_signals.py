@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from perf.probes.fit_phases import AUGMENTATION, FIT_PHASES, INPUT_WAIT, MODEL, SCORING, Update
-from perf.probes.fit_signals import cost_signals, fit_step, forwards_signal, validation_signals
+from perf.probes.fit_signals import cost_signals, fit_step, forwards_signal, kernel_compiles, validation_signals
 from perf.probes.phases import BACKWARD, FORWARD, OTHER
 
 
@@ -23,6 +23,14 @@ def test_augmentation_is_a_part_only_where_the_device_does_it() -> None:
     signal = fit_step([Update({AUGMENTATION: 0.001})])
 
     assert [part.name for part in signal.parts] == [*FIT_PHASES, AUGMENTATION]
+
+
+def test_compiled_kernels_are_counted_by_name_and_by_update() -> None:
+    signal = kernel_compiles([Update({}), Update({}, compiled=("a", "b", "a")), Update({}, compiled=("b",))])
+
+    assert (signal.name, signal.kind, signal.unit, signal.value) == ("kernel_compiles", "info", "compiles", 4)
+    assert signal.samples == [0, 3, 1]
+    assert {part.name: part.value for part in signal.parts} == {"a": 2, "b": 2}
 
 
 def test_a_validation_says_what_was_the_model_and_what_scoring() -> None:

@@ -399,6 +399,32 @@ def test_updates_that_stand_out_are_told_below_the_phases_that_they_are_in(tmp_p
     assert "longer than the axis" in html
 
 
+@pytest.mark.parametrize(
+    ("compiles", "told"),
+    [
+        ([*[0] * 39, 2], "; in 1 of them Triton compiled a kernel (solve)"),
+        ([2, *[0] * 39], "; in 0 of them Triton compiled a kernel"),
+        ([2], ""),
+    ],
+)
+def test_of_updates_that_stand_out_it_is_told_whether_triton_compiled(
+    compiles: list[float], told: str, tmp_path: Path
+) -> None:
+    counted = Signal(
+        name="kernel_compiles",
+        kind="info",
+        unit="compiles",
+        value=2,
+        samples=compiles,
+        parts=[Part(name="solve", value=2)],
+    )
+    signals = [*changed("fit_step", samples=[*[100.0] * 39, 776.0]), counted]
+    md, _ = reports(a_folder(tmp_path, [a_run(FIT, signals, 0)]))
+
+    line = next(line for line in md.splitlines() if "1 of 40 updates" in line)
+    assert line.endswith(f"mean of the others 100.0 ms){told}")
+
+
 def test_updates_that_are_alike_are_not_told_as_outlying(whole: tuple[str, str]) -> None:
     assert "their run's median" not in whole[0]
     assert 'class="beyond"' not in whole[1]
