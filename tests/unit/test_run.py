@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import fcntl
 import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,14 +10,11 @@ import pytest
 from factories import CPU_EAGER
 
 from perf import run as runs
-from perf.case import Case
-from perf.environment import Environment
-from perf.photos import PhotoSpec, write_photos
-from perf.probes.input_pipeline import InputProbe, one_thread
-from perf.record import Record, Signal, read_record, write_record
+from perf import run_record
+from perf.probes.input_pipeline import one_thread
+from perf.record import Record, read_record, write_record
 from perf.run import Plan, Run
 from perf.run_order import MINOR_VARIABLE, Order
-from perf.turns import BESIDE
 
 pytestmark = pytest.mark.filterwarnings("default")
 PLAN = Plan(warmup=1, timed=2, profiled=1)
@@ -40,16 +36,6 @@ def order(tmp_path: Path) -> Order:
     return Order(case=CPU_EAGER, session="s1", run=0, folder=tmp_path / "s1")
 
 
-def test_a_run_leaves_a_running_record_before_it_measures(order: Order) -> None:
-    run = Run(order)
-
-    record = read_record(order.record_path)
-    assert record == run.record
-    assert (record.status, record.signals, record.finished) == ("running", [], None)
-    assert record.environment.device == "cpu"
-    assert record.command == order.command
-
-
 def test_a_run_measures_with_every_probe_and_writes_after_each(
     order: Order, benchmark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,7 +45,7 @@ def test_a_run_measures_with_every_probe_and_writes_after_each(
         write_record(path, record)
         written.append(read_record(path))
 
-    monkeypatch.setattr(runs, "write_record", watch)
+    monkeypatch.setattr(run_record, "write_record", watch)
     record = Run(order, PLAN).measure(benchmark)
 
     assert read_record(order.record_path) == record == written[-1]
@@ -141,59 +127,3 @@ def test_a_run_that_only_counts_takes_no_time(order: Order, benchmark: Any) -> N
     assert record.untimed
     assert [signal.name for signal in record.signals] == [n for n in SIGNALS if n not in ("step_time", "peak_rss")]
     assert record.command.endswith(" --untimed")
-
-
-INPUT = Case(config="nano", lane="cpu", batch_size=2, measure="input")
-
-
-@pytest.mark.parametrize(
-    ("case", "changes", "said"),
-    [
-        (INPUT, {"untimed": True}, "input is mostly time: measure it without --untimed"),
-        (INPUT.model_copy(update={"config": "keypoint-preview"}), {}, "no keypoints; give a data set with them"),
-    ],
-)
-def test_an_input_that_cannot_be_measured_says_what_to_do(
-    case: Case, changes: dict[str, Any], said: str, order: Order, benchmark: Any
-) -> None:
-    with pytest.raises(ValueError, match=said):
-        Run(replace(order, case=case, **changes)).measure(benchmark)
-
-
-def test_an_input_is_measured_without_a_model_and_names_its_data(
-    order: Order, benchmark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def measure(probe: InputProbe) -> Iterator[list[Signal]]:
-        probe.notes.append("augment_gpu not measured")
-        yield probe._own([0, 1])
-
-    monkeypatch.setattr(InputProbe, "measure", measure)
-    monkeypatch.setattr(runs, "PHOTOS", PhotoSpec(images=1, width=64, height=48))
-    [own] = write_photos(tmp_path / "own", PhotoSpec(images=1, width=64, height=48), ["png"]).values()
-    generated = Run(replace(order, case=INPUT)).measure(benchmark)
-    given = Run(replace(order, case=INPUT.model_copy(update={"data": "own"}), data=own, run=1)).measure(benchmark)
-
-    for record in (generated, given):
-        names = [signal.name for signal in record.signals]
-        assert names == ["getitem", "decode_share", "resize_share", "input_python_calls", "input_c_calls"]
-        assert "augment_gpu not measured" in record.notes
-    assert generated.environment.workload == "1 generated photographs of 64 x 48 px (version 1)"
-    assert given.environment.workload
-    assert given.environment.workload.startswith("own ")
-
-
-def test_a_run_that_takes_turns_imports_torch_while_none_measures(
-    order: Order, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    lock = tmp_path / "turn.lock"
-
-    def import_torch(order: Order) -> Environment:
-        with lock.open("ab") as other, pytest.raises(BlockingIOError):
-            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return fingerprint(order)
-
-    fingerprint = runs._fingerprint
-    monkeypatch.setattr(runs, "_fingerprint", import_torch)
-    run = Run(replace(order, turn=lock))
-    assert BESIDE in run.record.notes
-    run.turn.close()
