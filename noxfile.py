@@ -52,7 +52,18 @@ nox.options.sessions = ["lint", "tests"]
 # Its summary's schema is read by perf/traceml.py.
 TRACEML = "traceml-ai==0.5.0"
 # Tests of minutes each, which would take ``tests`` beyond the quarter of an hour that people wait for.
-LONGEST = ("ab_session", "epoch", "fit", "inductor", "injected_faults", "investigation", "sweep_session", "torchrun")
+LONGEST = (
+    "ab_session",
+    "epoch",
+    "fit",
+    "inductor",
+    "injected_faults",
+    "investigation",
+    "parity",
+    "rank_compiles",
+    "sweep_session",
+    "torchrun",
+)
 LONG = [*(f"tests/e2e/test_{name}.py" for name in LONGEST), "tests/unit/test_probe_parity.py"]
 
 GROUPS: dict[str, list[str]] = nox.project.load_toml(ROOT / "pyproject.toml")["dependency-groups"]
