@@ -142,7 +142,7 @@ def plan(sweep: Sweep) -> str:
     if not cases and not cells:
         raise ValueError("\n".join(["nothing to measure", *told]))
     estimate = Estimate(grid.lane, times_of(records), sweep.warm)
-    asked, refined = sweep.asked, not grid.batch_sizes
+    asked, refined = sweep.asked, not grid.batch_sizes and not sweep.telling
     return "\n".join([plan_text(cases, len(cells), estimate, asked.runs, asked.budget, refined=refined), *told])
 
 

@@ -27,11 +27,14 @@ ROW_HEADINGS = (
 def plan_text(
     cases: Sequence[Case], done: int, estimate: Estimate, runs: int, budget: float | None, *, refined: bool
 ) -> str:
-    """Return the plan: how many cells at most, of which kind, and how long they take.
+    """Return the plan: how many cells at most, of which kind, and how long they take; with a budget, about how many.
 
     ``refined``: sizes between two doublings follow, which nobody knows yet.
     """
-    lines = [f"plan: {len(cases)} cells at most" + (f", {done} measured already" if done else "")]
+    count, limit = (
+        (f"{len(cases)} cells at most", "at most") if budget is None else (f"about {len(cases)} cells", "about")
+    )
+    lines = [f"plan: {count}" + (f", {done} measured already" if done else "")]
     total = 0.0
     for lever in LEVERS:
         of = [case for case in cases if lever_of(case) == lever]
@@ -42,7 +45,7 @@ def plan_text(
             precisions = ", ".join(dict.fromkeys(case.precision for case in of))
             lines.append(f"  {lever}: {len(of)} cells, {precisions}, batch {_sizes(sizes)}: {minutes(seconds)}")
     basis = "as cells took so far" if estimate.known else "by rule of thumb: nothing was measured here yet"
-    lines.append(f"  at most {minutes(total)} ({basis}); a series ends where memory runs out")
+    lines.append(f"  {limit} {minutes(total)} ({basis}); a series ends where memory runs out")
     if refined:
         lines.append("  up to two sizes a series between two doublings come on top, where its rate saturates")
     if budget is not None:

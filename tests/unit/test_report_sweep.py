@@ -104,11 +104,18 @@ def test_the_plan_tells_what_it_takes_at_most() -> None:
     grid = Grid(configs=("nano",), lane="gpu", precisions=("bf16",), levers=("eager", "compile"), batch_sizes=(4, 8))
     cases = foreseen(grid, Machine("gpu", (1, 11)), {}, telling=False)
 
-    assert plan_text(cases, 0, Estimate("gpu", {}), 2, 90.0, refined=True).splitlines() == [
+    known = Estimate("gpu", {"eager": [30.0]})
+    assert plan_text(cases, 0, Estimate("gpu", {}), 2, None, refined=True).splitlines() == [
         "plan: 4 cells at most",
+        "  eager: 2 cells, bf16, batch 4, 8: 3 min",
+        "  compile: 2 cells, bf16, batch 4, 8: 5 min",
+        "  at most 8 min (by rule of thumb: nothing was measured here yet); a series ends where memory runs out",
+        "  up to two sizes a series between two doublings come on top, where its rate saturates",
+    ]
+    assert plan_text(cases, 1, known, 2, 90.0, refined=False).splitlines() == [
+        "plan: about 4 cells, 1 measured already",
         "  eager: 2 cells, bf16, batch 4, 8: 2 min",
         "  compile: 2 cells, bf16, batch 4, 8: 4 min",
-        "  at most 6 min (by rule of thumb: nothing was measured here yet); a series ends where memory runs out",
-        "  up to two sizes a series between two doublings come on top, where its rate saturates",
+        "  about 6 min (as cells took so far); a series ends where memory runs out",
         "  budget 90 s: the most telling cells first (docs/sweep.md), each only if it fits",
     ]
