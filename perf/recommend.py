@@ -49,8 +49,9 @@ class Advice(NamedTuple):
 
     ``fastest`` keeps the headroom and is what is recommended; None where no cell was measured that does.
     ``smallest`` has the smallest batch within 2 % of it. ``levers`` are the fastest of each lever, with the headroom
-    where one has it. ``changes`` are what to change first, largest gain first. ``loader`` says what so many workers
-    yield in images per second, and ``workers`` how many to take.
+    where one has it. ``changes`` are what to change first, largest gain first, against ``default``; that is None where
+    no cell differs from it in batch size or lever alone. ``loader`` says what so many workers yield in images per
+    second, and ``workers`` how many to take.
     """
 
     config: str
@@ -59,6 +60,7 @@ class Advice(NamedTuple):
     smallest: Cell | None
     levers: Sequence[Cell]
     payback: Payback | None
+    default: Cell | None
     changes: Sequence[Change]
     loader: Mapping[int, float]
     workers: int | None
@@ -92,6 +94,7 @@ def _advice(config: str, cells: Sequence[Cell], headroom: float, images: int, lo
         smallest,
         _fastest_of_levers(cells, headroom),
         payback(fastest, cells, images) if fastest else None,
+        compared(allowed, fastest) if fastest else None,
         changes(allowed, fastest, loader) if fastest else [],
         loader,
         workers_for(fastest.rate, loader) if fastest else None,
@@ -151,6 +154,13 @@ def changes(allowed: Sequence[Cell], fastest: Cell, loader: Mapping[int, float])
     return [*([slow] if slow else []), *found]
 
 
+def compared(allowed: Sequence[Cell], fastest: Cell) -> Cell | None:
+    """Return the cell nearest to rfdetr's defaults; None where no other shows what one change of it brings."""
+    default = _default(allowed, fastest)
+    others = [] if default is None else [*_eager_like(default, allowed), *_twins(default, allowed)]
+    return default if any(cell is not default for cell in others) else None
+
+
 def _default(allowed: Sequence[Cell], fastest: Cell) -> Cell | None:
     """Return the cell nearest to rfdetr's defaults: eager, at the smallest batch from 4 on, in the usual precision."""
     eager = [cell for cell in allowed if cell.lever == "eager"]
@@ -163,11 +173,14 @@ def _has(cells: Iterable[Cell], precision: str) -> bool:
 
 
 def _batch(default: Cell, allowed: Sequence[Cell]) -> list[Change]:
-    same = [c for c in allowed if c.lever == "eager" and c.case.precision == default.case.precision]
-    larger = smallest_near_best(same)
+    larger = smallest_near_best(_eager_like(default, allowed))
     if larger is None or larger is default:
         return []
     return [Change(f"batch_size={larger.case.batch_size}", larger.rate / default.rate, default, larger)]
+
+
+def _eager_like(default: Cell, allowed: Sequence[Cell]) -> list[Cell]:
+    return [c for c in allowed if c.lever == "eager" and c.case.precision == default.case.precision]
 
 
 _NAMES = {
@@ -178,9 +191,14 @@ _NAMES = {
 
 
 def _levers(default: Cell, allowed: Sequence[Cell]) -> list[Change]:
-    same = (default.case.batch_size, default.case.precision)
-    twins = [c for c in allowed if c.lever != "eager" and (c.case.batch_size, c.case.precision) == same]
+    twins = _twins(default, allowed)
     return [Change(_NAMES[cell.lever], cell.rate / default.rate, default, cell) for cell in twins]
+
+
+def _twins(default: Cell, allowed: Sequence[Cell]) -> list[Cell]:
+    """Return the cells of other levers at the same batch size and precision."""
+    same = (default.case.batch_size, default.case.precision)
+    return [c for c in allowed if c.lever != "eager" and (c.case.batch_size, c.case.precision) == same]
 
 
 def _workers(now: float, wanted: float, loader: Mapping[int, float]) -> Change | None:

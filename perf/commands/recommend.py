@@ -155,7 +155,9 @@ def _arguments(options: argparse.Namespace) -> int:
         for advice in _advices(sweep, options):
             chosen = advice.smallest if options.smallest else advice.fastest
             if chosen is None:
-                say_aside(f"rfdetr-perf: {advice.config}: nothing was measured that keeps the headroom")
+                say_aside(
+                    f"rfdetr-perf: {advice.config}: nothing was measured that keeps the headroom and has keywords"
+                )
                 code = EXIT_NOTHING_JUDGED
             else:
                 if chosen.case.lane == "cpu":

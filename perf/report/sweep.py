@@ -12,6 +12,7 @@ from perf.levers import LEVERS, Lever, lever_of
 from perf.recommend import Advice, Check, Payback, model_arguments, train_arguments
 from perf.report.humanize import minutes, number
 from perf.report.markdown import table, text
+from perf.sweep_plan import FIRST_BATCH
 from perf.sweep_time import Estimate
 
 HEADINGS = (
@@ -103,9 +104,8 @@ def advice_text(advice: Advice, device: str, images: int, headroom: float) -> st
     reduced = ", a reduced model: it says nothing of the real one" if advice.cells[0].case.lane == "cpu" else ""
     lines = [f"{advice.config} on {device}{reduced}"]
     if advice.fastest is None:
-        return "\n".join(
-            [*lines, f"  nothing to recommend: no cell was measured that keeps {100 * headroom:.0f} % free"]
-        )
+        kept = f"keeps {100 * headroom:.0f} % of the memory free and that rfdetr has keywords for"
+        return "\n".join([*lines, f"  nothing to recommend: no cell was measured that {kept}"])
     fastest, smallest = advice.fastest, advice.smallest
     lines.append(f"  fastest with {100 * headroom:.0f} % of the memory free: {setting(fastest)}")
     lines.append(f"    {_measured(fastest)}")
@@ -144,9 +144,20 @@ def _payback(found: Payback | None, images: int) -> list[str]:
 def _changes(advice: Advice) -> list[str]:
     lines = [f"change first: {one.what}, {one.gain:.2f} times as fast" for one in advice.changes[:1]]
     lines += [f"then: {one.what}, {one.gain:.2f} times by itself" for one in advice.changes[1:]]
+    return [*lines, *_default(advice), _workers(advice), advice.busy_note]
+
+
+def _default(advice: Advice) -> list[str]:
+    """Return what changes were held against where that is not clear: rfdetr's default batch is taken for granted."""
+    if advice.default is None:
+        needed = f"it needs eager at batch {FIRST_BATCH} beside other batch sizes or levers"
+        return [] if advice.changes else [f"what to change first: not measured ({needed})"]
     if not advice.changes:
-        lines.append("nothing of rfdetr's defaults is worth changing by 5 % or more")
-    return [*lines, _workers(advice), advice.busy_note]
+        return [f"no batch size or lever by itself is 5 % faster than {setting(advice.default)}"]
+    usual = advice.default.case.batch_size == FIRST_BATCH
+    return (
+        [] if usual else [f"each against {setting(advice.default)}: no eager cell of batch {FIRST_BATCH} was measured"]
+    )
 
 
 def _workers(advice: Advice) -> str:

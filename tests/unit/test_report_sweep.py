@@ -72,6 +72,44 @@ def test_payback_is_told_in_epochs(first: float, told: str) -> None:
     assert told in advice_text(advice, "H200", 10_000, 0.1)
 
 
+BY_ITSELF = "no batch size or lever by itself is 5 % faster than batch 4, bf16, eager"
+NOT_MEASURED = "what to change first: not measured (it needs eager at batch 4 beside other batch sizes or levers)"
+OTHER_BATCH = "each against batch 64, bf16, eager: no eager cell of batch 4 was measured"
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        ([cell(100, 4), cell(104, 8)], BY_ITSELF),
+        # Each little by itself, and much together.
+        ([cell(100, 4), cell(102, 4, "compile"), cell(103, 64), cell(150, 64, "compile")], BY_ITSELF),
+        # What was held against nothing is not said to be worth nothing.
+        ([cell(100, 4)], NOT_MEASURED),
+        ([cell(300, 64, "compile")], NOT_MEASURED),
+        ([cell(100, 4), cell(300, 64, "compile")], NOT_MEASURED),
+        ([cell(100, 64), cell(130, 64, "compile")], OTHER_BATCH),
+    ],
+)
+def test_what_to_change_is_told_of_what_was_compared(cells: list[Cell], told: str) -> None:
+    [advice] = advise(cells)
+
+    assert f"  {told}\n" in advice_text(advice, "H200", 10_000, 0.1)
+
+
+def test_changes_against_rfdetr_s_default_batch_name_it_not() -> None:
+    told = advice_text(advise(CELLS)[0], "H200", 10_000, 0.1)
+
+    assert "change first: batch_size=64, 3.00 times as fast\n  workers" in told
+
+
+def test_a_lever_that_nobody_can_set_is_not_said_to_leave_no_memory() -> None:
+    [advice] = advise([cell(900, 64, "reduce-overhead")])
+
+    assert advice_text(advice, "H200", 10_000, 0.1).endswith(
+        "nothing to recommend: no cell was measured that keeps 10 % of the memory free and that rfdetr has keywords for"
+    )
+
+
 def test_advice_of_the_reduced_model_says_that_it_is() -> None:
     reduced = Cell(case_of("nano", "cpu", "fp32", "eager", 4), "measured", rate=3, runs=1)
     [advice] = advise([reduced])
