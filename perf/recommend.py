@@ -235,9 +235,12 @@ def best_loader_rates(records: Iterable[Record]) -> dict[int, float]:
 
 
 class Check(NamedTuple):
-    """How far the recommended setting of some cells is from the best of all cells. ``share`` is of the best's rate."""
+    """How far the recommended setting of some cells is from the best of all cells. ``share`` is of the best's rate.
 
-    recommended: Cell
+    None is ``recommended`` where no cell was measured that can be: then ``share`` is 0.
+    """
+
+    recommended: Cell | None
     best: Cell
     share: float
 
@@ -256,11 +259,16 @@ def check(partial: Sequence[Cell], exhaustive: Sequence[Cell], headroom: float =
     found = []
     for advice in advise(partial, headroom=headroom):
         fastest = best(c for c in candidates(exhaustive, headroom) if c.case.config == advice.config)
-        if advice.fastest and fastest:
-            tried = next((c for c in exhaustive if c.case == advice.fastest.case), advice.fastest)
-            rate = tried.rate if tried.measured else 0.0
-            found.append(Check(advice.fastest, fastest, rate / fastest.rate))
+        if fastest:
+            found.append(Check(advice.fastest, fastest, _rate_in(exhaustive, advice.fastest) / fastest.rate))
     return found
+
+
+def _rate_in(exhaustive: Sequence[Cell], recommended: Cell | None) -> float:
+    if recommended is None:
+        return 0.0
+    tried = next((c for c in exhaustive if c.case == recommended.case), recommended)
+    return tried.rate if tried.measured else 0.0
 
 
 def model_arguments(case: Case) -> dict[str, object]:

@@ -89,6 +89,7 @@ def _recommend(options: argparse.Namespace) -> int:
     from perf.report.sweep import advice_text, rows, rows_table
     from perf.sweep_files import store
 
+    _check_options(options)
     sweeps = _read(options)
     if options.store:
         if len(sweeps) != 1:
@@ -107,6 +108,16 @@ def _recommend(options: argparse.Namespace) -> int:
             say("\n\n".join(told) + "\n\n")
         say(rows_table(rows(advices, sweep.environment)))
     return 0 if all(a.fastest for _, advices in advised for a in advices) else EXIT_NOTHING_JUDGED
+
+
+def _check_options(options: argparse.Namespace) -> None:
+    """Raise ValueError where a check that was asked for would not be made: its exit code would say that it holds."""
+    if options.check and not options.out:
+        msg = "--check takes --out FILE: the document that is checked"
+        raise ValueError(msg)
+    if options.against and options.out:
+        msg = "--against and --out are two commands: one checks, the other writes the document"
+        raise ValueError(msg)
 
 
 def _document(sweeps: list[Stored], options: argparse.Namespace) -> int:

@@ -231,7 +231,11 @@ def arguments_text(cell: Cell, workers: int | None) -> str:
 def check_text(found: Sequence[Check]) -> str:
     """Return how far each recommendation is from the best of an exhaustive sweep."""
     return "\n".join(
-        f"{one.best.case.config}: {setting(one.recommended)} has {100 * one.share:.1f} % of the best rate "
+        f"{one.best.case.config}: {_settings(one.recommended)} has {100 * one.share:.1f} % of the best rate "
         f"({setting(one.best)}): {'within' if one.holds else 'NOT within'} 2 %"
         for one in found
     )
+
+
+def _settings(recommended: Cell | None) -> str:
+    return setting(recommended) if recommended else "nothing is recommended, which"

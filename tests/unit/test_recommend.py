@@ -16,6 +16,7 @@ from perf.recommend import (
     train_arguments,
     workers_for,
 )
+from perf.report.sweep import check_text
 
 
 def cell(
@@ -194,6 +195,20 @@ def test_a_recommendation_that_does_not_work_in_the_exhaustive_sweep_does_not_ho
     partial, exhaustive = [cell(200, 8, "graphs")], [cell(100), cell(150, 8, "graphs")._replace(outcome="fell back")]
 
     assert [found.share for found in check(partial, exhaustive)] == [0]
+
+
+def test_a_config_of_which_nothing_is_recommended_does_not_hold_beside_one_that_does() -> None:
+    lost = cell(50, config="medium")._replace(outcome="raised")
+    exhaustive = [cell(100), cell(50, config="medium")]
+
+    found = check([cell(100), lost], exhaustive)
+
+    assert [(one.recommended, one.holds) for one in found] == [(cell(100), True), (None, False)]
+    assert check_text(found).endswith(
+        "medium: nothing is recommended, which has 0.0 % of the best rate (batch 4, bf16, eager): NOT within 2 %"
+    )
+    # What was not swept at all is not held against anything.
+    assert len(check([cell(100)], exhaustive)) == 1
 
 
 @pytest.mark.parametrize(

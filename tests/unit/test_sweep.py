@@ -396,6 +396,17 @@ def test_a_sweep_is_held_against_one_of_the_same_machine_only(
 
 
 @pytest.mark.parametrize(
+    ("options", "told"),
+    [(["--check"], "--check takes --out FILE"), (["--against", "y", "--out", "z.md"], "--against and --out are two")],
+)
+def test_a_check_that_would_not_be_made_is_refused(
+    options: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["recommend", "x", *options]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (["--config", "nono"], "--config nono: unknown; known: nano"),
