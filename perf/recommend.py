@@ -72,15 +72,15 @@ def advise(
     *,
     headroom: float = HEADROOM,
     images: int = IMAGES,
-    loader: Mapping[int, float] | None = None,
+    loader: Mapping[str, Mapping[int, float]] | None = None,
 ) -> list[Advice]:
     """Return the advice for each config among ``cells``, which are of one device.
 
-    ``loader``: images per second that rfdetr's loader gave, by the number of workers.
+    ``loader``: images per second that rfdetr's loader gave, by config, whose size it resizes to, and number of workers.
     """
     configs = dict.fromkeys(cell.case.config for cell in cells)
     of = {config: [cell for cell in cells if cell.case.config == config] for config in configs}
-    return [_advice(config, found, headroom, images, loader or {}) for config, found in of.items()]
+    return [_advice(config, found, headroom, images, (loader or {}).get(config, {})) for config, found in of.items()]
 
 
 def _advice(config: str, cells: Sequence[Cell], headroom: float, images: int, loader: Mapping[int, float]) -> Advice:
@@ -225,12 +225,13 @@ def _busy_note(cell: Cell | None) -> str:
     return share if cell.busy >= 0.8 else f"{share}: the host is the limit, and a faster CPU would help"
 
 
-def best_loader_rates(records: Iterable[Record]) -> dict[int, float]:
-    """Return the loader's images per second by workers: the best of the finished records that measured it."""
-    found: dict[int, float] = {}
+def best_loader_rates(records: Iterable[Record]) -> dict[str, dict[int, float]]:
+    """Return the loader's images per second by config and workers: the best of the finished records with it."""
+    found: dict[str, dict[int, float]] = {}
     for record in records:
         for workers, rate in loader_rates(record.signals).items() if record.status == "finished" else ():
-            found[workers] = max(rate, found.get(workers, 0.0))
+            of = found.setdefault(record.case.config, {})
+            of[workers] = max(rate, of.get(workers, 0.0))
     return found
 
 

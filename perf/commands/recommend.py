@@ -77,12 +77,11 @@ def _advices(sweep: Stored, options: argparse.Namespace) -> list[Advice]:
     return advise(cells, headroom=options.headroom, images=options.images, loader=_loader(sweep, options))
 
 
-def _loader(sweep: Stored, options: argparse.Namespace) -> dict[int, float]:
+def _loader(sweep: Stored, options: argparse.Namespace) -> dict[str, dict[int, float]]:
     """Return what so many workers yield in images per second: of the records that were given, else of the sweep's."""
-    from perf.recommend import best_loader_rates
-    from perf.record import read_records
+    from perf.sweep_files import loader_for
 
-    return best_loader_rates(read_records(options.loader)) if options.loader else sweep.loader
+    return loader_for(sweep, options.loader) if options.loader else sweep.loader
 
 
 def _recommend(options: argparse.Namespace) -> int:

@@ -162,7 +162,7 @@ def _default(advice: Advice) -> list[str]:
 
 def _workers(advice: Advice) -> str:
     if advice.workers is None or advice.fastest is None:
-        return "workers: the loader was not measured here; give its records too"
+        return f"workers: the loader was not measured here with {advice.config}; give its records too"
     yielded = advice.loader[advice.workers]
     limit = ": input is the limit, with any number that was measured" if yielded < advice.fastest.rate else ""
     return f"workers: {advice.workers} yield {yielded:.4g} images/s{limit}"

@@ -116,7 +116,7 @@ def test_payback_is_that_of_another_pair_where_the_recommended_cell_has_no_twin_
 
 
 def changed(cells: list[Cell], loader: dict[int, float] | None = None) -> list[tuple[str, float]]:
-    [advice] = advise(cells, loader=loader)
+    [advice] = advise(cells, loader={"nano": loader or {}})
     return [(one.what, round(one.gain, 2)) for one in advice.changes]
 
 
@@ -168,7 +168,13 @@ def test_workers_are_the_fewest_measured_that_feed_it_else_those_that_yield_most
 def test_loader_rates_are_read_from_signals_of_samples_per_second() -> None:
     signals = [a_signal("loader_rate_w8", 640, "wall", "samples/s"), a_signal("getitem", 6, "wall", "ms")]
 
-    assert best_loader_rates([a_record(signals), a_record(signals, status="failed")]) == {8: 640}
+    assert best_loader_rates([a_record(signals), a_record(signals, status="failed")]) == {"nano": {8: 640}}
+
+
+def test_what_a_loader_of_another_config_yields_is_not_taken_for_this_one_s() -> None:
+    found = advise([cell(100), cell(50, config="medium")], loader={"nano": {2: 50.0, 8: 640.0}})
+
+    assert [(one.config, one.workers) for one in found] == [("nano", 8), ("medium", None)]
 
 
 @pytest.mark.parametrize(

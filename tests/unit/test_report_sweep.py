@@ -54,13 +54,13 @@ def test_a_lever_that_was_measured_without_headroom_only_is_shown_nonetheless() 
 @pytest.mark.parametrize(
     ("loader", "told"),
     [
-        ({}, "workers: the loader was not measured here"),
+        ({}, "workers: the loader was not measured here with nano; give"),
         ({2: 100.0, 8: 500.0}, "workers: 8 yield 500 images/s\n"),
         ({2: 100.0, 8: 300.0}, "workers: 8 yield 300 images/s: input is the limit, with any number that was measured"),
     ],
 )
 def test_workers_are_told_as_they_were_measured(loader: dict[int, float], told: str) -> None:
-    [advice] = advise(CELLS, loader=loader)
+    [advice] = advise(CELLS, loader={"nano": loader})
 
     assert told in advice_text(advice, "H200", 10_000, 0.1) + "\n"
 
