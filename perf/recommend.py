@@ -93,7 +93,7 @@ def _advice(config: str, cells: Sequence[Cell], headroom: float, images: int, lo
         fastest,
         smallest,
         _fastest_of_levers(cells, headroom),
-        payback(fastest, cells, images) if fastest else None,
+        payback(fastest, cells, images, headroom) if fastest else None,
         compared(allowed, fastest) if fastest else None,
         changes(allowed, fastest, loader) if fastest else [],
         loader,
@@ -119,14 +119,15 @@ def candidates(cells: Iterable[Cell], headroom: float) -> list[Cell]:
     return [c for c in cells if c.measured and leaves(c, headroom) and settable(c.lever)]
 
 
-def payback(chosen: Cell, cells: Iterable[Cell], images: int) -> Payback | None:
+def payback(chosen: Cell, cells: Iterable[Cell], images: int, headroom: float = HEADROOM) -> Payback | None:
     """Return when the compile of ``chosen`` is paid back, or that of the fastest cell that has an eager one beside it.
 
-    That is the one of the same batch size and precision; None where there is no such pair.
+    That is the one of the same batch size and precision; None where there is no such pair. The fastest has the headroom
+    where one has it; the eager one, that it is held against, need not.
     """
     measured = [cell for cell in cells if cell.measured and settable(cell.lever)]
     pairs = [cell for cell in measured if cell.case.compile and _twin(cell, measured)]
-    compiled = chosen if chosen in pairs else best(pairs)
+    compiled = chosen if chosen in pairs else best([cell for cell in pairs if leaves(cell, headroom)] or pairs)
     eager = _twin(compiled, measured) if compiled else None
     if compiled is None or eager is None or compiled.first_step is None or eager.first_step is None:
         return None

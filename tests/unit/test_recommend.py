@@ -104,6 +104,19 @@ def test_payback_is_told_of_the_fastest_compiled_pair_where_eager_is_recommended
     assert found.cell.case.batch_size == 8
 
 
+def test_payback_is_told_of_a_pair_with_the_headroom_where_one_has_it() -> None:
+    small = [cell(100), cell(99, lever="compile")]
+    full = [cell(200, 128, memory=0.95), cell(300, 128, "compile", memory=0.92)]
+
+    def told(cells: list[Cell], headroom: float = 0.1) -> int | None:
+        [advice] = advise(cells, headroom=headroom)
+        return advice.payback and advice.payback.cell.case.batch_size
+
+    assert told([*small, *full]) == 4
+    assert told([*small, *full], headroom=0.05) == 128
+    assert told([small[0], *full]) == 128
+
+
 def test_payback_is_that_of_another_pair_where_the_recommended_cell_has_no_twin_and_never_of_reduce_overhead() -> None:
     cells = [cell(100), cell(125, lever="compile", first_step=22), cell(500, 96, "compile")]
     cells.append(cell(150, lever="reduce-overhead"))
