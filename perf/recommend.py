@@ -122,12 +122,14 @@ def candidates(cells: Iterable[Cell], headroom: float) -> list[Cell]:
 def payback(chosen: Cell, cells: Iterable[Cell], images: int, headroom: float = HEADROOM) -> Payback | None:
     """Return when the compile of ``chosen`` is paid back, or that of the fastest cell that has an eager one beside it.
 
-    That is the one of the same batch size and precision; None where there is no such pair. The fastest has the headroom
-    where one has it; the eager one, that it is held against, need not.
+    That is the one of the same batch size and precision; None where there is no such pair. The fastest pulls the lever
+    of ``chosen`` and has the headroom where one does; the eager one, that it is held against, need not.
     """
     measured = [cell for cell in cells if cell.measured and settable(cell.lever)]
     pairs = [cell for cell in measured if cell.case.compile and _twin(cell, measured)]
-    compiled = chosen if chosen in pairs else best([cell for cell in pairs if leaves(cell, headroom)] or pairs)
+    kept = [cell for cell in pairs if leaves(cell, headroom)]
+    alike = [cell for cell in kept if cell.lever == chosen.lever]
+    compiled = chosen if chosen in pairs else best(alike or kept or pairs)
     eager = _twin(compiled, measured) if compiled else None
     if compiled is None or eager is None or compiled.first_step is None or eager.first_step is None:
         return None

@@ -117,6 +117,16 @@ def test_payback_is_told_of_a_pair_with_the_headroom_where_one_has_it() -> None:
     assert told([small[0], *full]) == 128
 
 
+def test_payback_is_that_of_the_recommended_lever_where_a_pair_has_it() -> None:
+    cells = [cell(100), cell(125, lever="compile", first_step=22), cell(130, lever="both", first_step=90)]
+
+    found = payback(cell(500, 96, "compile"), cells, 10_000)
+
+    assert found
+    assert found.cell.lever == "compile"
+    assert found.epochs == pytest.approx(1.0)
+
+
 def test_payback_is_that_of_another_pair_where_the_recommended_cell_has_no_twin_and_never_of_reduce_overhead() -> None:
     cells = [cell(100), cell(125, lever="compile", first_step=22), cell(500, 96, "compile")]
     cells.append(cell(150, lever="reduce-overhead"))
