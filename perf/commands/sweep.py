@@ -40,7 +40,11 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _words(text: str) -> tuple[str, ...]:
-    return tuple(word for word in text.split(",") if word)
+    found = tuple(word for word in text.split(",") if word)
+    if not found:  # as of a shell variable that is not set: that is not all of them
+        msg = f"{text!r} names none"
+        raise argparse.ArgumentTypeError(msg)
+    return found
 
 
 def _numbers(text: str) -> tuple[int, ...]:

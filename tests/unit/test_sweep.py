@@ -457,6 +457,13 @@ def test_bad_input_is_a_sentence_and_exit_code_2(
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--lever", "--precision"])
+def test_an_empty_list_is_not_all(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["sweep", option, ""])
+    assert f"argument {option}: '' names none" in capsys.readouterr().err
+
+
 def test_a_device_too_small_for_batch_1_is_a_sentence_and_exit_code_3(
     use: Callable[[Cells], Cells], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
