@@ -10,7 +10,7 @@ import json
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from perf.annotations import COCO_HEAD
 from perf.image_files import CLOSED, CUT_SHORT, EMPTY, MISSING, NO_FILE, look_at
@@ -81,16 +81,26 @@ def _check_split(root: Path, name: str, problems: list[str]) -> Split | None:
         names = [str(image["file_name"]) for image in document["images"]]
         images = {image["id"] for image in document["images"]}
         boxes = [(int(one["image_id"]), int(one["category_id"])) for one in document["annotations"]]
+        unusable = sum(not _usable(one) for one in document["annotations"])
     except (ValueError, KeyError, TypeError) as error:
         problems.append(f"{file}: not whole, was its download cut short? ({type(error).__name__}: {error})")
         return None
     if not names or not boxes:
         problems.append(f"{file}: lists {len(names)} images and {len(boxes)} boxes; both are needed")
         return None
+    if unusable:
+        problems.append(f"{file}: {unusable} of {len(boxes)} boxes lack an area or a bbox of four numbers")
     problems += _wrong_boxes(file, boxes, images)
     sizes, wrong = _check_files(folder, names)
     problems += [_told(folder, kind, found, len(names)) for kind, found in wrong.items() if found]
     return Split(name, len(names), len(boxes), sizes)
+
+
+def _usable(annotation: dict[str, Any]) -> bool:
+    """Return whether rfdetr can train on a box: it asks for the area too, and for nothing of a crowd."""
+    box = annotation.get("bbox")
+    numbers = isinstance(box, list) and len(box) == 4 and all(isinstance(number, int | float) for number in box)
+    return bool(annotation.get("iscrowd")) or (numbers and isinstance(annotation.get("area"), int | float))
 
 
 def _wrong_boxes(file: Path, boxes: Sequence[tuple[int, int]], images: set[int]) -> Iterator[str]:

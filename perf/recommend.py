@@ -49,8 +49,9 @@ class Advice(NamedTuple):
 
     ``fastest`` keeps the headroom and is what is recommended; None where no cell was measured that does.
     ``smallest`` has the smallest batch within 2 % of it. ``levers`` are the fastest of each lever, with the headroom
-    where one has it. ``changes`` are what to change first, largest gain first. ``loader`` says what so many workers
-    yield in images per second, and ``workers`` how many to take.
+    where one has it. ``changes`` are what to change first, largest gain first, against ``default``; that is None where
+    no cell differs from it in batch size or lever alone. ``loader`` says what so many workers yield in images per
+    second, and ``workers`` how many to take.
     """
 
     config: str
@@ -59,6 +60,7 @@ class Advice(NamedTuple):
     smallest: Cell | None
     levers: Sequence[Cell]
     payback: Payback | None
+    default: Cell | None
     changes: Sequence[Change]
     loader: Mapping[int, float]
     workers: int | None
@@ -70,15 +72,15 @@ def advise(
     *,
     headroom: float = HEADROOM,
     images: int = IMAGES,
-    loader: Mapping[int, float] | None = None,
+    loader: Mapping[str, Mapping[int, float]] | None = None,
 ) -> list[Advice]:
     """Return the advice for each config among ``cells``, which are of one device.
 
-    ``loader``: images per second that rfdetr's loader gave, by the number of workers.
+    ``loader``: images per second that rfdetr's loader gave, by config, whose size it resizes to, and number of workers.
     """
     configs = dict.fromkeys(cell.case.config for cell in cells)
     of = {config: [cell for cell in cells if cell.case.config == config] for config in configs}
-    return [_advice(config, found, headroom, images, loader or {}) for config, found in of.items()]
+    return [_advice(config, found, headroom, images, (loader or {}).get(config, {})) for config, found in of.items()]
 
 
 def _advice(config: str, cells: Sequence[Cell], headroom: float, images: int, loader: Mapping[int, float]) -> Advice:
@@ -91,7 +93,8 @@ def _advice(config: str, cells: Sequence[Cell], headroom: float, images: int, lo
         fastest,
         smallest,
         _fastest_of_levers(cells, headroom),
-        payback(fastest, cells, images) if fastest else None,
+        payback(fastest, cells, images, headroom) if fastest else None,
+        compared(allowed, fastest) if fastest else None,
         changes(allowed, fastest, loader) if fastest else [],
         loader,
         workers_for(fastest.rate, loader) if fastest else None,
@@ -116,14 +119,17 @@ def candidates(cells: Iterable[Cell], headroom: float) -> list[Cell]:
     return [c for c in cells if c.measured and leaves(c, headroom) and settable(c.lever)]
 
 
-def payback(chosen: Cell, cells: Iterable[Cell], images: int) -> Payback | None:
+def payback(chosen: Cell, cells: Iterable[Cell], images: int, headroom: float = HEADROOM) -> Payback | None:
     """Return when the compile of ``chosen`` is paid back, or that of the fastest cell that has an eager one beside it.
 
-    That is the one of the same batch size and precision; None where there is no such pair.
+    That is the one of the same batch size and precision; None where there is no such pair. The fastest pulls the lever
+    of ``chosen`` and has the headroom where one does; the eager one, that it is held against, need not.
     """
     measured = [cell for cell in cells if cell.measured and settable(cell.lever)]
     pairs = [cell for cell in measured if cell.case.compile and _twin(cell, measured)]
-    compiled = chosen if chosen in pairs else best(pairs)
+    kept = [cell for cell in pairs if leaves(cell, headroom)]
+    alike = [cell for cell in kept if cell.lever == chosen.lever]
+    compiled = chosen if chosen in pairs else best(alike or kept or pairs)
     eager = _twin(compiled, measured) if compiled else None
     if compiled is None or eager is None or compiled.first_step is None or eager.first_step is None:
         return None
@@ -151,6 +157,13 @@ def changes(allowed: Sequence[Cell], fastest: Cell, loader: Mapping[int, float])
     return [*([slow] if slow else []), *found]
 
 
+def compared(allowed: Sequence[Cell], fastest: Cell) -> Cell | None:
+    """Return the cell nearest to rfdetr's defaults; None where no other shows what one change of it brings."""
+    default = _default(allowed, fastest)
+    others = [] if default is None else [*_eager_like(default, allowed), *_twins(default, allowed)]
+    return default if any(cell is not default for cell in others) else None
+
+
 def _default(allowed: Sequence[Cell], fastest: Cell) -> Cell | None:
     """Return the cell nearest to rfdetr's defaults: eager, at the smallest batch from 4 on, in the usual precision."""
     eager = [cell for cell in allowed if cell.lever == "eager"]
@@ -163,11 +176,14 @@ def _has(cells: Iterable[Cell], precision: str) -> bool:
 
 
 def _batch(default: Cell, allowed: Sequence[Cell]) -> list[Change]:
-    same = [c for c in allowed if c.lever == "eager" and c.case.precision == default.case.precision]
-    larger = smallest_near_best(same)
+    larger = smallest_near_best(_eager_like(default, allowed))
     if larger is None or larger is default:
         return []
     return [Change(f"batch_size={larger.case.batch_size}", larger.rate / default.rate, default, larger)]
+
+
+def _eager_like(default: Cell, allowed: Sequence[Cell]) -> list[Cell]:
+    return [c for c in allowed if c.lever == "eager" and c.case.precision == default.case.precision]
 
 
 _NAMES = {
@@ -178,9 +194,14 @@ _NAMES = {
 
 
 def _levers(default: Cell, allowed: Sequence[Cell]) -> list[Change]:
-    same = (default.case.batch_size, default.case.precision)
-    twins = [c for c in allowed if c.lever != "eager" and (c.case.batch_size, c.case.precision) == same]
+    twins = _twins(default, allowed)
     return [Change(_NAMES[cell.lever], cell.rate / default.rate, default, cell) for cell in twins]
+
+
+def _twins(default: Cell, allowed: Sequence[Cell]) -> list[Cell]:
+    """Return the cells of other levers at the same batch size and precision."""
+    same = (default.case.batch_size, default.case.precision)
+    return [c for c in allowed if c.lever != "eager" and (c.case.batch_size, c.case.precision) == same]
 
 
 def _workers(now: float, wanted: float, loader: Mapping[int, float]) -> Change | None:
@@ -207,19 +228,23 @@ def _busy_note(cell: Cell | None) -> str:
     return share if cell.busy >= 0.8 else f"{share}: the host is the limit, and a faster CPU would help"
 
 
-def best_loader_rates(records: Iterable[Record]) -> dict[int, float]:
-    """Return the loader's images per second by workers: the best of the finished records that measured it."""
-    found: dict[int, float] = {}
+def best_loader_rates(records: Iterable[Record]) -> dict[str, dict[int, float]]:
+    """Return the loader's images per second by config and workers: the best of the finished records with it."""
+    found: dict[str, dict[int, float]] = {}
     for record in records:
         for workers, rate in loader_rates(record.signals).items() if record.status == "finished" else ():
-            found[workers] = max(rate, found.get(workers, 0.0))
+            of = found.setdefault(record.case.config, {})
+            of[workers] = max(rate, of.get(workers, 0.0))
     return found
 
 
 class Check(NamedTuple):
-    """How far the recommended setting of some cells is from the best of all cells. ``share`` is of the best's rate."""
+    """How far the recommended setting of some cells is from the best of all cells. ``share`` is of the best's rate.
 
-    recommended: Cell
+    None is ``recommended`` where no cell was measured that can be: then ``share`` is 0.
+    """
+
+    recommended: Cell | None
     best: Cell
     share: float
 
@@ -238,11 +263,16 @@ def check(partial: Sequence[Cell], exhaustive: Sequence[Cell], headroom: float =
     found = []
     for advice in advise(partial, headroom=headroom):
         fastest = best(c for c in candidates(exhaustive, headroom) if c.case.config == advice.config)
-        if advice.fastest and fastest:
-            tried = next((c for c in exhaustive if c.case == advice.fastest.case), advice.fastest)
-            rate = tried.rate if tried.measured else 0.0
-            found.append(Check(advice.fastest, fastest, rate / fastest.rate))
+        if fastest:
+            found.append(Check(advice.fastest, fastest, _rate_in(exhaustive, advice.fastest) / fastest.rate))
     return found
+
+
+def _rate_in(exhaustive: Sequence[Cell], recommended: Cell | None) -> float:
+    if recommended is None:
+        return 0.0
+    tried = next((c for c in exhaustive if c.case == recommended.case), recommended)
+    return tried.rate if tried.measured else 0.0
 
 
 def model_arguments(case: Case) -> dict[str, object]:

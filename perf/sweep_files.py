@@ -9,9 +9,10 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, model_validator
 
 from perf.cells import Cell, cells_of
 from perf.environment import Environment
-from perf.pool import made_with, pooling_key
+from perf.input_rate import loader_rates
+from perf.pool import host, made_with, pooling_key
 from perf.recommend import best_loader_rates
-from perf.record import Record, read_model, write_model
+from perf.record import Record, read_model, read_records, write_model
 from perf.record_files import Narrowing, take
 from perf.sweep import MANIFEST, read_asked
 
@@ -19,7 +20,7 @@ from perf.sweep import MANIFEST, read_asked
 class Stored(BaseModel):
     """The cells of one device and the environment that they are of.
 
-    ``unsupported`` says what could not be tried there, ``loader`` the images per second of so many workers. A cell's
+    ``unsupported`` says what could not be tried there, ``loader`` the images per second by config and workers. A cell's
     fields are those of :class:`perf.cells.Cell`.
     """
 
@@ -28,7 +29,7 @@ class Stored(BaseModel):
     environment: Environment
     cells: list[dict[str, object]]
     unsupported: dict[str, str] = {}
-    loader: dict[int, float] = {}
+    loader: dict[str, dict[int, float]] = {}
 
     @model_validator(mode="after")
     def _whole(self) -> Stored:
@@ -64,7 +65,7 @@ def read_sweep(path: Path, narrowing: Narrowing = Narrowing()) -> Stored:  # noq
         environment=ours[0].environment,
         cells=[_plain(cell) for cell in cells],
         unsupported=_unsupported(path),
-        loader=best_loader_rates(records),
+        loader=best_loader_rates(record for record in records if record.case.lane == ours[0].case.lane),
     )
 
 
@@ -79,6 +80,25 @@ def _check_alike(path: Path, records: Sequence[Record]) -> None:
         if told := differing(records[0].environment, record.environment):
             msg = f"{path}: {records[0].case_id} and {record.case_id} were measured with {told}: give one sweep"
             raise ValueError(msg)
+
+
+def loader_for(sweep: Stored, path: Path) -> dict[str, dict[int, float]]:
+    """Return what the records at ``path`` say of the loader, by config and workers.
+
+    Raises:
+        ValueError: none of them measured it, or one did on another processor or lane than the sweep's; says which.
+    """
+    records = [record for record in read_records(path) if loader_rates(record.signals)]
+    if not any(record.status == "finished" for record in records):
+        msg = f"{path}: no record there measured the loader; measure it first: pytest tests/suite --suite input"
+        raise ValueError(msg)
+    here = host(sweep.environment), sweep.found[0].case.lane
+    for record in records:
+        if (there := (host(record.environment), record.case.lane)) != here:
+            told = " and ".join(f"{processor}, {lane} lane" for processor, lane in (there, here))
+            msg = f"{path}: {record.case_id} and the sweep were measured with {told}: the one says nothing of the other"
+            raise ValueError(msg)
+    return best_loader_rates(records)
 
 
 def differing(first: Environment, second: Environment) -> str:

@@ -9,13 +9,15 @@ out; the order is:
 
 1. the first series (bf16, eager), doubled until two doublings in a row gain less than 2 %: where does a bigger batch
    stop to pay?
-2. each other lever in that precision at the smallest batch within 2 % of the best so far, doubled once more as long as
-   that gains 2 %; then at rfdetr's default batch, where launches cost most;
-3. the fastest lever that can be tried in each other precision, at its batch;
-4. the batch sizes between two doublings of the fastest series, where its rate saturates or memory runs out, and of
-   others that could be faster there.
+2. each other lever in that precision that rfdetr has a keyword for, at the smallest batch within 2 % of the best so
+   far, doubled once more as long as that gains 2 %, not where by the memory so far that would leave too little free;
+3. the batch sizes between two doublings of the fastest series so far, where its rate saturates or memory runs out, and
+   of others that could be faster there;
+4. the fastest lever that can be tried in each other precision, at its batch;
+5. the lever without a keyword; then all levers at rfdetr's default batch, where launches cost most; then the sizes
+   between that are left, as in 3, of all series.
 
-In 2 to 4 only cells count that can be recommended: rfdetr has keywords for them, and they leave some memory free.
+In 2 to 5 only cells count that can be recommended: rfdetr has keywords for them, and they leave some memory free.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ FIRST_BATCH = 4  # rfdetr's default
 MOST_BATCH = 1024
 # At most so many sizes between two doublings.
 REFINEMENTS = 2
+# Images per second an image of the batch: more than any GPU has.
+_RISING = 1e6
 
 
 class Grid(BaseModel):
@@ -120,6 +124,18 @@ def _too_large(series: Series, batch: int, cells: Cells) -> bool:
     return cell is not None and (cell.outcome == "out of memory" or not leaves(cell, HEADROOM))
 
 
+def _would_crowd(cell: Cell, batch: int, cells: Cells) -> bool:
+    """Return whether a larger batch than ``cell``'s would leave too little memory, if what it takes rises as so far.
+
+    What no batch changes is taken from the config's cell that took least. It saves a budget what would run out.
+    """
+    shares = [one.memory for one in cells.values() if one.case.config == cell.case.config and one.memory is not None]
+    if cell.memory is None:
+        return False
+    fixed = min(shares)
+    return fixed + (cell.memory - fixed) * batch / cell.case.batch_size > 1 - HEADROOM
+
+
 def _ladder(series: Series, grid: Grid, cells: Cells, start: int = FIRST_BATCH) -> Iterator[Case]:
     """Yield doubled batch sizes until one does not fit; halved ones first where the first does not.
 
@@ -152,22 +168,28 @@ def _telling_of(possible: Sequence[Series], grid: Grid, cells: Cells) -> Iterato
     first = possible[0]
     yield from _until_saturated(first, grid, cells)
     alike = [series for series in possible[1:] if series.precision == first.precision]
-    for series in alike:
+    theirs = [series for series in alike if settable(series.lever)]
+    for series in theirs:
         yield from _climb(series, _knee(first, grid, cells), grid, cells)
+    yield from _refinements([first, *theirs], grid, cells)
+    yield from _other_precisions(possible, first, grid, cells)
+    for series in alike:
+        if series not in theirs:
+            yield from _climb(series, _knee(first, grid, cells), grid, cells)
     for series in alike:
         yield from (series.case(batch) for batch in _start(grid))
-    yield from _other_precisions(possible, first, grid, cells)
-    if not grid.batch_sizes:
-        yield from _refinements(possible, cells)
+    yield from _refinements(possible, grid, cells)
 
 
-def _refinements(possible: Sequence[Series], cells: Cells) -> Iterator[Case]:
+def _refinements(possible: Sequence[Series], grid: Grid, cells: Cells) -> Iterator[Case]:
     """Yield the refinement of the fastest series, and of those that would be faster if they rose with the batch."""
+    if grid.batch_sizes:
+        return
     of_each = [best(_to_recommend(_measured([series], cells))) for series in possible]
     ranked = sorted((cell for cell in of_each if cell), key=lambda cell: -cell.rate)
     fastest = best(_to_recommend(ranked))
     for cell in ranked:
-        for case in refinement(_series_with(cell, possible), cells):
+        for case in refinement(_series_with(cell, possible), cells, grid.most):
             at_most = cell.rate * case.batch_size / cell.case.batch_size
             if cell is fastest or (fastest and at_most > fastest.rate and settable(cell.lever)):
                 yield case
@@ -228,6 +250,8 @@ def _climb(series: Series, start: int, grid: Grid, cells: Cells) -> Iterator[Cas
     for batch in larger:
         if before is None or not before.measured or _too_large(series, batch, cells):
             return
+        if _would_crowd(before, batch, cells):
+            return
         yield series.case(batch)
         now = cells.get(series.case(batch).id)
         if now is None or now.rate < (1 + TOLERANCE) * before.rate:
@@ -269,10 +293,11 @@ def smallest_near_best(cells: Sequence[Cell], tolerance: float = TOLERANCE) -> C
     return min(near, key=lambda cell: (cell.case.batch_size, -cell.rate))
 
 
-def refinement(series: Series, cells: Cells) -> Iterator[Case]:
+def refinement(series: Series, cells: Cells, foreseeing: int = 0) -> Iterator[Case]:
     """Yield the batch size halfway to the smallest that is as fast as the best, from the next smaller one.
 
     Where the rate still rises at the largest size that leaves some memory free, it is the one halfway to the next.
+    ``foreseeing``: up to this size, what would leave too little memory by what smaller ones take is not tried.
     """
     of = [cell for cell in _measured([series], cells) if leaves(cell, HEADROOM)]
     near = smallest_near_best(of)
@@ -281,10 +306,20 @@ def refinement(series: Series, cells: Cells) -> Iterator[Case]:
         return
     sizes, batch = {cell.case.batch_size for cell in of}, near.case.batch_size
     smaller = max((size for size in sizes if size < batch), default=batch)
-    too_large = min(_sizes_too_large(series, cells), default=batch) if batch == max(sizes) else batch
+    too_large = _end(series, near, cells, foreseeing) if batch == max(sizes) else batch
     between = _between(batch, too_large) or _between(smaller, batch)
     if between is not None and not _too_large(series, between, cells):
         yield series.case(between)
+
+
+def _end(series: Series, cell: Cell, cells: Cells, foreseeing: int) -> int:
+    """Return the smallest size that leaves too little memory, measured or foreseen; where there is none, ``cell``'s."""
+    batch = cell.case.batch_size
+    ahead = 2 * batch if 2 * batch <= foreseeing and _would_crowd(cell, 2 * batch, cells) else batch
+    end = min(_sizes_too_large(series, cells), default=ahead)
+    while foreseeing and (middle := _between(batch, end)) and _would_crowd(cell, middle, cells):
+        end = middle
+    return end
 
 
 def _sizes_too_large(series: Series, cells: Cells) -> list[int]:
@@ -307,7 +342,21 @@ def _between(low: int, high: int) -> int | None:
 def foreseen(grid: Grid, machine: Machine, cells: Cells, *, telling: bool) -> list[Case]:
     """Return the cells that are still to come as far as that can be told now: nothing is known to run out or saturate.
 
-    So it is the most there can be, but for sizes between two doublings.
+    So it is the most there can be, but for sizes between two doublings. Of the most telling cells it is about as many:
+    which they are the rates decide, and here those of the first series rise and the others are as its best.
     """
-    cases = _telling(grid, machine, cells) if telling else _exhaustive(grid, machine, cells)
-    return list(dict.fromkeys(case for case in cases if case.id not in cells))
+    if not telling:
+        return list(dict.fromkeys(case for case in _exhaustive(grid, machine, cells) if case.id not in cells))
+    found, assumed = list[Case](), dict(cells)
+    while case := next_case(grid, machine, assumed, telling=True):
+        found.append(case)
+        assumed[case.id] = Cell(case, "measured", rate=_assumed_rate(case, grid, machine, assumed))
+    return found
+
+
+def _assumed_rate(case: Case, grid: Grid, machine: Machine, cells: Cells) -> float:
+    first = next(series for series in series_of(grid, machine) if series.config == case.config)
+    if case == first.case(case.batch_size):
+        return _RISING * case.batch_size
+    found = best(_measured([first], cells))
+    return (found.rate if found else 1.0) + 1e-6 * case.batch_size  # of two alike the larger batch

@@ -77,18 +77,18 @@ def _advices(sweep: Stored, options: argparse.Namespace) -> list[Advice]:
     return advise(cells, headroom=options.headroom, images=options.images, loader=_loader(sweep, options))
 
 
-def _loader(sweep: Stored, options: argparse.Namespace) -> dict[int, float]:
+def _loader(sweep: Stored, options: argparse.Namespace) -> dict[str, dict[int, float]]:
     """Return what so many workers yield in images per second: of the records that were given, else of the sweep's."""
-    from perf.recommend import best_loader_rates
-    from perf.record import read_records
+    from perf.sweep_files import loader_for
 
-    return best_loader_rates(read_records(options.loader)) if options.loader else sweep.loader
+    return loader_for(sweep, options.loader) if options.loader else sweep.loader
 
 
 def _recommend(options: argparse.Namespace) -> int:
     from perf.report.sweep import advice_text, rows, rows_table
     from perf.sweep_files import store
 
+    _check_options(options)
     sweeps = _read(options)
     if options.store:
         if len(sweeps) != 1:
@@ -107,6 +107,16 @@ def _recommend(options: argparse.Namespace) -> int:
             say("\n\n".join(told) + "\n\n")
         say(rows_table(rows(advices, sweep.environment)))
     return 0 if all(a.fastest for _, advices in advised for a in advices) else EXIT_NOTHING_JUDGED
+
+
+def _check_options(options: argparse.Namespace) -> None:
+    """Raise ValueError where a check that was asked for would not be made: its exit code would say that it holds."""
+    if options.check and not options.out:
+        msg = "--check takes --out FILE: the document that is checked"
+        raise ValueError(msg)
+    if options.against and options.out:
+        msg = "--against and --out are two commands: one checks, the other writes the document"
+        raise ValueError(msg)
 
 
 def _document(sweeps: list[Stored], options: argparse.Namespace) -> int:
@@ -155,7 +165,9 @@ def _arguments(options: argparse.Namespace) -> int:
         for advice in _advices(sweep, options):
             chosen = advice.smallest if options.smallest else advice.fastest
             if chosen is None:
-                say_aside(f"rfdetr-perf: {advice.config}: nothing was measured that keeps the headroom")
+                say_aside(
+                    f"rfdetr-perf: {advice.config}: nothing was measured that keeps the headroom and has keywords"
+                )
                 code = EXIT_NOTHING_JUDGED
             else:
                 if chosen.case.lane == "cpu":

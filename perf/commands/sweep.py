@@ -40,7 +40,11 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _words(text: str) -> tuple[str, ...]:
-    return tuple(word for word in text.split(",") if word)
+    found = tuple(word for word in text.split(",") if word)
+    if not found:  # as of a shell variable that is not set: that is not all of them
+        msg = f"{text!r} names none"
+        raise argparse.ArgumentTypeError(msg)
+    return found
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -142,7 +146,7 @@ def plan(sweep: Sweep) -> str:
     if not cases and not cells:
         raise ValueError("\n".join(["nothing to measure", *told]))
     estimate = Estimate(grid.lane, times_of(records), sweep.warm)
-    asked, refined = sweep.asked, not grid.batch_sizes
+    asked, refined = sweep.asked, not grid.batch_sizes and not sweep.telling
     return "\n".join([plan_text(cases, len(cells), estimate, asked.runs, asked.budget, refined=refined), *told])
 
 

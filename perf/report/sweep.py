@@ -12,6 +12,7 @@ from perf.levers import LEVERS, Lever, lever_of
 from perf.recommend import Advice, Check, Payback, model_arguments, train_arguments
 from perf.report.humanize import minutes, number
 from perf.report.markdown import table, text
+from perf.sweep_plan import FIRST_BATCH
 from perf.sweep_time import Estimate
 
 HEADINGS = (
@@ -27,11 +28,14 @@ ROW_HEADINGS = (
 def plan_text(
     cases: Sequence[Case], done: int, estimate: Estimate, runs: int, budget: float | None, *, refined: bool
 ) -> str:
-    """Return the plan: how many cells at most, of which kind, and how long they take.
+    """Return the plan: how many cells at most, of which kind, and how long they take; with a budget, about how many.
 
     ``refined``: sizes between two doublings follow, which nobody knows yet.
     """
-    lines = [f"plan: {len(cases)} cells at most" + (f", {done} measured already" if done else "")]
+    count, limit = (
+        (f"{len(cases)} cells at most", "at most") if budget is None else (f"about {len(cases)} cells", "about")
+    )
+    lines = [f"plan: {count}" + (f", {done} measured already" if done else "")]
     total = 0.0
     for lever in LEVERS:
         of = [case for case in cases if lever_of(case) == lever]
@@ -42,7 +46,7 @@ def plan_text(
             precisions = ", ".join(dict.fromkeys(case.precision for case in of))
             lines.append(f"  {lever}: {len(of)} cells, {precisions}, batch {_sizes(sizes)}: {minutes(seconds)}")
     basis = "as cells took so far" if estimate.known else "by rule of thumb: nothing was measured here yet"
-    lines.append(f"  at most {minutes(total)} ({basis}); a series ends where memory runs out")
+    lines.append(f"  {limit} {minutes(total)} ({basis}); a series ends where memory runs out")
     if refined:
         lines.append("  up to two sizes a series between two doublings come on top, where its rate saturates")
     if budget is not None:
@@ -100,9 +104,8 @@ def advice_text(advice: Advice, device: str, images: int, headroom: float) -> st
     reduced = ", a reduced model: it says nothing of the real one" if advice.cells[0].case.lane == "cpu" else ""
     lines = [f"{advice.config} on {device}{reduced}"]
     if advice.fastest is None:
-        return "\n".join(
-            [*lines, f"  nothing to recommend: no cell was measured that keeps {100 * headroom:.0f} % free"]
-        )
+        kept = f"keeps {100 * headroom:.0f} % of the memory free and that rfdetr has keywords for"
+        return "\n".join([*lines, f"  nothing to recommend: no cell was measured that {kept}"])
     fastest, smallest = advice.fastest, advice.smallest
     lines.append(f"  fastest with {100 * headroom:.0f} % of the memory free: {setting(fastest)}")
     lines.append(f"    {_measured(fastest)}")
@@ -141,14 +144,25 @@ def _payback(found: Payback | None, images: int) -> list[str]:
 def _changes(advice: Advice) -> list[str]:
     lines = [f"change first: {one.what}, {one.gain:.2f} times as fast" for one in advice.changes[:1]]
     lines += [f"then: {one.what}, {one.gain:.2f} times by itself" for one in advice.changes[1:]]
+    return [*lines, *_default(advice), _workers(advice), advice.busy_note]
+
+
+def _default(advice: Advice) -> list[str]:
+    """Return what changes were held against where that is not clear: rfdetr's default batch is taken for granted."""
+    if advice.default is None:
+        needed = f"it needs eager at batch {FIRST_BATCH} beside other batch sizes or levers"
+        return [] if advice.changes else [f"what to change first: not measured ({needed})"]
     if not advice.changes:
-        lines.append("nothing of rfdetr's defaults is worth changing by 5 % or more")
-    return [*lines, _workers(advice), advice.busy_note]
+        return [f"no batch size or lever by itself is 5 % faster than {setting(advice.default)}"]
+    usual = advice.default.case.batch_size == FIRST_BATCH
+    return (
+        [] if usual else [f"each against {setting(advice.default)}: no eager cell of batch {FIRST_BATCH} was measured"]
+    )
 
 
 def _workers(advice: Advice) -> str:
     if advice.workers is None or advice.fastest is None:
-        return "workers: the loader was not measured here; give its records too"
+        return f"workers: the loader was not measured here with {advice.config}; give its records too"
     yielded = advice.loader[advice.workers]
     limit = ": input is the limit, with any number that was measured" if yielded < advice.fastest.rate else ""
     return f"workers: {advice.workers} yield {yielded:.4g} images/s{limit}"
@@ -217,7 +231,11 @@ def arguments_text(cell: Cell, workers: int | None) -> str:
 def check_text(found: Sequence[Check]) -> str:
     """Return how far each recommendation is from the best of an exhaustive sweep."""
     return "\n".join(
-        f"{one.best.case.config}: {setting(one.recommended)} has {100 * one.share:.1f} % of the best rate "
+        f"{one.best.case.config}: {_settings(one.recommended)} has {100 * one.share:.1f} % of the best rate "
         f"({setting(one.best)}): {'within' if one.holds else 'NOT within'} 2 %"
         for one in found
     )
+
+
+def _settings(recommended: Cell | None) -> str:
+    return setting(recommended) if recommended else "nothing is recommended, which"

@@ -30,7 +30,9 @@ def tree(tmp_path: Path) -> Path:
 
 
 def write_annotations(root: Path, name: str, files: list[str]) -> None:
-    boxes = [{"image_id": 0, "category_id": category} for category in (*range(1, 9), 90)]
+    boxes = [
+        {"image_id": 0, "category_id": category, "bbox": [1, 1, 2, 2], "area": 4} for category in (*range(1, 9), 90)
+    ]
     images = [{"id": number, "file_name": file} for number, file in enumerate(files)]
     document = {"images": images, "annotations": boxes, "categories": []}
     (root / "annotations" / f"instances_{name}.json").write_text(json.dumps(document))
@@ -98,6 +100,18 @@ def test_boxes_of_other_images_or_classes_are_told(tree: Path) -> None:
         f"{file}: 1 of 9 boxes are of images that it does not list",
         f"{file}: 1 of 9 boxes have a category outside rfdetr's head for COCO, 0 to 90",
     ]
+
+
+def test_boxes_on_which_rfdetr_would_stumble_amid_an_epoch_are_told(tree: Path) -> None:
+    file = tree / "annotations" / "instances_train2017.json"
+    document = json.loads(file.read_text())
+    first, second, third, crowd, *_ = document["annotations"]
+    del first["bbox"], third["area"], crowd["area"]
+    second["bbox"], crowd["iscrowd"] = [1, 2, None, 4], 1
+    file.write_text(json.dumps(document))
+
+    with pytest.raises(ValueError, match=r"train2017\.json: 3 of 9 boxes lack an area or a bbox of four numbers"):
+        check_tree(tree)
 
 
 def test_what_is_not_there_is_named(tree: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from perf.recommend import (
     train_arguments,
     workers_for,
 )
+from perf.report.sweep import check_text
 
 
 def cell(
@@ -103,6 +104,29 @@ def test_payback_is_told_of_the_fastest_compiled_pair_where_eager_is_recommended
     assert found.cell.case.batch_size == 8
 
 
+def test_payback_is_told_of_a_pair_with_the_headroom_where_one_has_it() -> None:
+    small = [cell(100), cell(99, lever="compile")]
+    full = [cell(200, 128, memory=0.95), cell(300, 128, "compile", memory=0.92)]
+
+    def told(cells: list[Cell], headroom: float = 0.1) -> int | None:
+        [advice] = advise(cells, headroom=headroom)
+        return advice.payback and advice.payback.cell.case.batch_size
+
+    assert told([*small, *full]) == 4
+    assert told([*small, *full], headroom=0.05) == 128
+    assert told([small[0], *full]) == 128
+
+
+def test_payback_is_that_of_the_recommended_lever_where_a_pair_has_it() -> None:
+    cells = [cell(100), cell(125, lever="compile", first_step=22), cell(130, lever="both", first_step=90)]
+
+    found = payback(cell(500, 96, "compile"), cells, 10_000)
+
+    assert found
+    assert found.cell.lever == "compile"
+    assert found.epochs == pytest.approx(1.0)
+
+
 def test_payback_is_that_of_another_pair_where_the_recommended_cell_has_no_twin_and_never_of_reduce_overhead() -> None:
     cells = [cell(100), cell(125, lever="compile", first_step=22), cell(500, 96, "compile")]
     cells.append(cell(150, lever="reduce-overhead"))
@@ -115,7 +139,7 @@ def test_payback_is_that_of_another_pair_where_the_recommended_cell_has_no_twin_
 
 
 def changed(cells: list[Cell], loader: dict[int, float] | None = None) -> list[tuple[str, float]]:
-    [advice] = advise(cells, loader=loader)
+    [advice] = advise(cells, loader={"nano": loader or {}})
     return [(one.what, round(one.gain, 2)) for one in advice.changes]
 
 
@@ -167,7 +191,13 @@ def test_workers_are_the_fewest_measured_that_feed_it_else_those_that_yield_most
 def test_loader_rates_are_read_from_signals_of_samples_per_second() -> None:
     signals = [a_signal("loader_rate_w8", 640, "wall", "samples/s"), a_signal("getitem", 6, "wall", "ms")]
 
-    assert best_loader_rates([a_record(signals), a_record(signals, status="failed")]) == {8: 640}
+    assert best_loader_rates([a_record(signals), a_record(signals, status="failed")]) == {"nano": {8: 640}}
+
+
+def test_what_a_loader_of_another_config_yields_is_not_taken_for_this_one_s() -> None:
+    found = advise([cell(100), cell(50, config="medium")], loader={"nano": {2: 50.0, 8: 640.0}})
+
+    assert [(one.config, one.workers) for one in found] == [("nano", 8), ("medium", None)]
 
 
 @pytest.mark.parametrize(
@@ -194,6 +224,20 @@ def test_a_recommendation_that_does_not_work_in_the_exhaustive_sweep_does_not_ho
     partial, exhaustive = [cell(200, 8, "graphs")], [cell(100), cell(150, 8, "graphs")._replace(outcome="fell back")]
 
     assert [found.share for found in check(partial, exhaustive)] == [0]
+
+
+def test_a_config_of_which_nothing_is_recommended_does_not_hold_beside_one_that_does() -> None:
+    lost = cell(50, config="medium")._replace(outcome="raised")
+    exhaustive = [cell(100), cell(50, config="medium")]
+
+    found = check([cell(100), lost], exhaustive)
+
+    assert [(one.recommended, one.holds) for one in found] == [(cell(100), True), (None, False)]
+    assert check_text(found).endswith(
+        "medium: nothing is recommended, which has 0.0 % of the best rate (batch 4, bf16, eager): NOT within 2 %"
+    )
+    # What was not swept at all is not held against anything.
+    assert len(check([cell(100)], exhaustive)) == 1
 
 
 @pytest.mark.parametrize(

@@ -54,13 +54,13 @@ def test_a_lever_that_was_measured_without_headroom_only_is_shown_nonetheless() 
 @pytest.mark.parametrize(
     ("loader", "told"),
     [
-        ({}, "workers: the loader was not measured here"),
+        ({}, "workers: the loader was not measured here with nano; give"),
         ({2: 100.0, 8: 500.0}, "workers: 8 yield 500 images/s\n"),
         ({2: 100.0, 8: 300.0}, "workers: 8 yield 300 images/s: input is the limit, with any number that was measured"),
     ],
 )
 def test_workers_are_told_as_they_were_measured(loader: dict[int, float], told: str) -> None:
-    [advice] = advise(CELLS, loader=loader)
+    [advice] = advise(CELLS, loader={"nano": loader})
 
     assert told in advice_text(advice, "H200", 10_000, 0.1) + "\n"
 
@@ -70,6 +70,44 @@ def test_payback_is_told_in_epochs(first: float, told: str) -> None:
     [advice] = advise([cell(300, 64), cell(400, 64, "compile", first_step=first)], images=10_000)
 
     assert told in advice_text(advice, "H200", 10_000, 0.1)
+
+
+BY_ITSELF = "no batch size or lever by itself is 5 % faster than batch 4, bf16, eager"
+NOT_MEASURED = "what to change first: not measured (it needs eager at batch 4 beside other batch sizes or levers)"
+OTHER_BATCH = "each against batch 64, bf16, eager: no eager cell of batch 4 was measured"
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        ([cell(100, 4), cell(104, 8)], BY_ITSELF),
+        # Each little by itself, and much together.
+        ([cell(100, 4), cell(102, 4, "compile"), cell(103, 64), cell(150, 64, "compile")], BY_ITSELF),
+        # What was held against nothing is not said to be worth nothing.
+        ([cell(100, 4)], NOT_MEASURED),
+        ([cell(300, 64, "compile")], NOT_MEASURED),
+        ([cell(100, 4), cell(300, 64, "compile")], NOT_MEASURED),
+        ([cell(100, 64), cell(130, 64, "compile")], OTHER_BATCH),
+    ],
+)
+def test_what_to_change_is_told_of_what_was_compared(cells: list[Cell], told: str) -> None:
+    [advice] = advise(cells)
+
+    assert f"  {told}\n" in advice_text(advice, "H200", 10_000, 0.1)
+
+
+def test_changes_against_rfdetr_s_default_batch_name_it_not() -> None:
+    told = advice_text(advise(CELLS)[0], "H200", 10_000, 0.1)
+
+    assert "change first: batch_size=64, 3.00 times as fast\n  workers" in told
+
+
+def test_a_lever_that_nobody_can_set_is_not_said_to_leave_no_memory() -> None:
+    [advice] = advise([cell(900, 64, "reduce-overhead")])
+
+    assert advice_text(advice, "H200", 10_000, 0.1).endswith(
+        "nothing to recommend: no cell was measured that keeps 10 % of the memory free and that rfdetr has keywords for"
+    )
 
 
 def test_advice_of_the_reduced_model_says_that_it_is() -> None:
@@ -104,11 +142,18 @@ def test_the_plan_tells_what_it_takes_at_most() -> None:
     grid = Grid(configs=("nano",), lane="gpu", precisions=("bf16",), levers=("eager", "compile"), batch_sizes=(4, 8))
     cases = foreseen(grid, Machine("gpu", (1, 11)), {}, telling=False)
 
-    assert plan_text(cases, 0, Estimate("gpu", {}), 2, 90.0, refined=True).splitlines() == [
+    known = Estimate("gpu", {"eager": [30.0]})
+    assert plan_text(cases, 0, Estimate("gpu", {}), 2, None, refined=True).splitlines() == [
         "plan: 4 cells at most",
+        "  eager: 2 cells, bf16, batch 4, 8: 3 min",
+        "  compile: 2 cells, bf16, batch 4, 8: 5 min",
+        "  at most 8 min (by rule of thumb: nothing was measured here yet); a series ends where memory runs out",
+        "  up to two sizes a series between two doublings come on top, where its rate saturates",
+    ]
+    assert plan_text(cases, 1, known, 2, 90.0, refined=False).splitlines() == [
+        "plan: about 4 cells, 1 measured already",
         "  eager: 2 cells, bf16, batch 4, 8: 2 min",
         "  compile: 2 cells, bf16, batch 4, 8: 4 min",
-        "  at most 6 min (by rule of thumb: nothing was measured here yet); a series ends where memory runs out",
-        "  up to two sizes a series between two doublings come on top, where its rate saturates",
+        "  about 6 min (as cells took so far); a series ends where memory runs out",
         "  budget 90 s: the most telling cells first (docs/sweep.md), each only if it fits",
     ]

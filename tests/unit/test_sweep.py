@@ -11,7 +11,7 @@ from factories import H200, a_record, a_signal, an_environment
 from filelock import FileLock
 
 from perf import sweep as sweeps
-from perf.case import Case
+from perf.case import Case, Lane
 from perf.cli import main
 from perf.launch import RunFailed
 from perf.levers import Machine
@@ -370,13 +370,44 @@ def test_a_stored_sweep_with_a_cell_that_is_none_is_named(
 def test_what_is_stored_has_the_loader_that_was_given(use: Callable[[Cells], Cells], tmp_path: Path) -> None:
     use(Cells())
     measure(a_sweep(tmp_path))
-    loader = a_record([a_signal("loader_rate_w2", 50, "wall", "samples/s")], Case(config="nano", measure="input"))
-    write_record(tmp_path / "input" / "run-0.record.json", loader)
+    write_record(tmp_path / "input" / "run-0.record.json", loader_record("cpu"))
 
     told = ["--loader", str(tmp_path / "input"), "--store", str(tmp_path / "stored.json")]
     assert main(["recommend", str(tmp_path / "s"), *told]) == 0
 
-    assert read_sweep(tmp_path / "stored.json").loader == {2: 50}
+    assert read_sweep(tmp_path / "stored.json").loader == {"nano": {2: 50}}
+
+
+def loader_record(lane: Lane, cpu_model: str = "EPYC") -> Record:
+    signals = [a_signal("loader_rate_w2", 50, "wall", "samples/s")]
+    return a_record(
+        signals,
+        Case(config="nano", lane=lane, batch_size=2, measure="input"),
+        environment=an_environment(cpu_model=cpu_model),
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        (a_record(), "no record there measured the loader; measure it first"),
+        # The cpu lane reads smaller images.
+        (loader_record("gpu"), "with EPYC x8, gpu lane and EPYC x8, cpu lane: the one says nothing of the other"),
+        (
+            loader_record("cpu", "Xeon"),
+            "with Xeon x8, cpu lane and EPYC x8, cpu lane: the one says nothing of the other",
+        ),
+    ],
+)
+def test_a_loader_of_elsewhere_or_none_is_refused(
+    use: Callable[[Cells], Cells], tmp_path: Path, capsys: pytest.CaptureFixture[str], record: Record, told: str
+) -> None:
+    use(Cells())
+    measure(a_sweep(tmp_path))
+    write_record(tmp_path / "input" / "run-0.record.json", record)
+
+    assert main(["recommend", str(tmp_path / "s"), "--loader", str(tmp_path / "input")]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_a_sweep_is_held_against_one_of_the_same_machine_only(
@@ -393,6 +424,17 @@ def test_a_sweep_is_held_against_one_of_the_same_machine_only(
     assert "100.0 % of the best rate" in capsys.readouterr().out
     assert main(["recommend", str(tmp_path / "s"), "--against", str(tmp_path / "other.json")]) == 2
     assert "were measured with cpu_model EPYC and Xeon: nothing can be held" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [(["--check"], "--check takes --out FILE"), (["--against", "y", "--out", "z.md"], "--against and --out are two")],
+)
+def test_a_check_that_would_not_be_made_is_refused(
+    options: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["recommend", "x", *options]) == 2
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -413,6 +455,13 @@ def test_bad_input_is_a_sentence_and_exit_code_2(
 
     assert main(["sweep", "--lane", "cpu", "--records", str(tmp_path), *arguments]) == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--lever", "--precision"])
+def test_an_empty_list_is_not_all(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["sweep", option, ""])
+    assert f"argument {option}: '' names none" in capsys.readouterr().err
 
 
 def test_a_device_too_small_for_batch_1_is_a_sentence_and_exit_code_3(

@@ -16,11 +16,11 @@ COMPILED = case_of("nano", "gpu", "bf16", "compile", 4)
 @pytest.mark.parametrize(
     ("known", "warm", "lever", "seconds"),
     [
-        ({}, True, "eager", 30),
-        ({}, True, "compile", 60),
-        ({}, False, "compile", 180),
+        ({}, True, "eager", 45),
+        ({}, True, "compile", 75),
+        ({}, False, "compile", 195),
         # Symbolic shapes take twenty minutes where nothing is cached.
-        ({}, False, "both", 1193),
+        ({}, False, "both", 1208),
         # What eager took here is the base of the others.
         ({"eager": [20.0]}, True, "eager", 20),
         ({"eager": [20.0]}, True, "compile", 50),
