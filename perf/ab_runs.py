@@ -62,7 +62,7 @@ def measure_pairs(experiment: Experiment, case: Case, wanted: int) -> None:
         if counted >= wanted:
             return
         orders = [experiment.order(side, case, pair) for side in _sides_of(pair)]
-        if any(_is_fresh(order) for order in orders):
+        if any(is_fresh(order) for order in orders):
             experiment.tell(f"{case.id}: pair {pair + 1}, {counted} of {wanted} that the next look needs")
         if not _measure_pair(experiment, case, orders):
             return
@@ -81,13 +81,13 @@ def _measure_pair(experiment: Experiment, case: Case, orders: Sequence[Order]) -
 
 def _in_turn(experiment: Experiment, orders: Sequence[Order]) -> list[Order]:
     """Return those of ``orders`` that are not measured yet, told to take turns."""
-    return [replace(order, turn=experiment.turn) for order in orders if _is_fresh(order)]
+    return [replace(order, turn=experiment.turn) for order in orders if is_fresh(order)]
 
 
 def _train_pairs(experiment: Experiment, case: Case, wanted: int) -> None:
     """Train both sides with the same ``wanted`` seeds, unless they were; one that failed stays failed."""
     orders = [experiment.order(side, case, seed) for seed in range(wanted) for side in SIDES]
-    fresh = [order for order in orders if _is_fresh(order)]
+    fresh = [order for order in orders if is_fresh(order)]
     experiment.tell(f"{case.id}: {wanted} seeds a side, {len(fresh)} of {len(orders)} trainings to go")
     _run_beside(experiment, fresh, experiment.at_once or at_once(case.lane))
 
@@ -105,7 +105,7 @@ def _measure_run(order: Order, tell: Callable[[str], None], timeout: float) -> b
     what = f"{side}: {order.case.id} run {order.run}"
     if failure := _failed_before(order):
         tell(f"{what} failed before: {failure}; a new session measures it again")
-    if not _is_fresh(order):
+    if not is_fresh(order):
         return not failure
     try:
         run_in_fresh_process(order, lambda line: tell(f"{side}: {line}"), timeout)
@@ -115,7 +115,8 @@ def _measure_run(order: Order, tell: Callable[[str], None], timeout: float) -> b
     return True
 
 
-def _is_fresh(order: Order) -> bool:
+def is_fresh(order: Order) -> bool:
+    """Return whether a run is still to be measured: it left no record, and no crash in place of one."""
     return ended(order) is None and not left_crash(order)
 
 

@@ -11,6 +11,7 @@ from perf.replay_claims import Claim, Replay
 _COMPILED = "nano-cpu-b2-compile-eager"
 _SIZES = "nano-cpu-b2-compile-eager-per-batch-w0-epoch"
 _BACKWARD = "nano-cpu-b2-compile-aot_eager-per-batch"
+_MASKS = "seg-nano-cpu-b2-compile-eager"
 _TYPE_ERROR = r"TypeError: expected Tensor as element 0 in argument 0, but got torch\.Size"
 
 COMPILING: tuple[Replay, ...] = (
@@ -185,5 +186,38 @@ COMPILING: tuple[Replay, ...] = (
         claims=(Claim("recompiles", "regressed", part=r"sym_min\(50", where=r"transformer\.py:862", told=r"^6 -> 7"),),
         what="a test whether any query is left after the two-stage selection became a guard on the size",
         source="1.11.2 rfdetr/models/transformer.py:862",
+    ),
+    Replay(
+        name="mask-head-flags",
+        base=None,
+        head="1.11.1",
+        case=_MASKS,
+        verdict="not-compiled",
+        claims=(
+            Claim(
+                "frames_failed",
+                "not-compiled",
+                told="^frames that fell back to eager: 2, ",
+                part=r"models/heads/segmentation\.py:sparse_forward: Unsupported",
+                where=r"rfdetr/models/heads/segmentation\.py:71",
+            ),
+        ),
+        what="compile=True of a model with masks left two frames of its head eager: cuDNN is off around the head's "
+        "convolutions, on any device, and the flags for that go into no graph",
+        source="1.11.1 rfdetr/models/heads/segmentation.py:71",
+    ),
+    Replay(
+        name="mask-head-flags-repaired",
+        base="1.11.1",
+        head="1.11.2",
+        case=_MASKS,
+        verdict="no-baseline",
+        claims=(
+            Claim("base", "no-baseline", told="the base did not compile: frames that fell back to eager: 2, "),
+            Claim("frames_failed", "no-baseline"),
+        ),
+        what="the flags are set for CUDA only, and so the head compiles on a CPU. On CUDA a lock around them keeps two "
+        "frames eager still, which perf/matrix.py knows of torch 2.11",
+        source="1.11.2 rfdetr/models/heads/segmentation.py:140",
     ),
 )

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from perf.ab_runs import ended
+from perf.ab_runs import is_fresh
 from perf.case import find_case
 from perf.compile_matrix import STORE, read_store
-from perf.launch import RunFailed, run_beside, run_in_fresh_process
+from perf.launch import RunFailed, left_crash, run_beside, run_in_fresh_process
 from perf.record import Record, read_any
 from perf.replay import Replay, releases
-from perf.replay_outcome import NOT_RUN, Result, on_record, result
+from perf.replay_outcome import CAUGHT, NOT_RUN, OTHER, Result, on_record, result
 from perf.run_order import Order
 from perf.session import lacking
 
@@ -53,6 +53,10 @@ class Session:
             patch=ROOT / work.patch if work.patch else None,
             python=self.pythons.get(release),  # check_pythons has seen that there is one where it will run
         )
+
+    def orders(self, replay: Replay, release: str) -> list[Order]:
+        """Return the orders of all runs of one side of ``replay``."""
+        return [self.order(work_of(replay), release, run) for run in range(replay.runs)]
 
     def records(self, replay: Replay) -> dict[str, list[Record]]:
         """Return what there is of both sides of ``replay``, by release."""
@@ -104,10 +108,7 @@ def _out_of_reach(session: Session, replay: Replay) -> str:
 
 
 def _absent(session: Session, replay: Replay) -> str:
-    ran = {
-        side: sum(ended(session.order(work_of(replay), side, run)) is not None for run in range(replay.runs))
-        for side in replay.sides
-    }
+    ran = {side: sum(not is_fresh(order) for order in session.orders(replay, side)) for side in replay.sides}
     return ", ".join(f"{count} of {replay.runs} runs of {side}" for side, count in ran.items() if count < replay.runs)
 
 
@@ -141,7 +142,7 @@ def orders(session: Session, replays: Sequence[Replay]) -> Iterator[Order]:
 
 def _measure_beside(session: Session, wanted: Sequence[Order]) -> None:
     """Measure runs of one case beside each other: they compile for minutes, and take turns to measure."""
-    fresh = [order for order in wanted if ended(order) is None]
+    fresh = [order for order in wanted if is_fresh(order)]
     lock = session.folder / "turn.lock"
     run_beside(fresh, lock, session.tell, session.timeout, lambda order: f"{order.folder.name}: ")
 
@@ -149,7 +150,10 @@ def _measure_beside(session: Session, wanted: Sequence[Order]) -> None:
 def _measure(session: Session, order: Order) -> None:
     """Measure one run unless it was; that it fails may be what the replay is about."""
     what = f"{order.folder.name}: {order.case.id} run {order.run}"
-    if ended(order) is not None:
+    if crash := left_crash(order):
+        session.tell(f"{what} crashed before: {crash}; a new session measures it again")
+        return
+    if not is_fresh(order):
         session.tell(f"{what}: measured already")
         return
     started = time.monotonic()
@@ -175,5 +179,13 @@ def outcomes(session: Session, replays: Sequence[Replay]) -> list[Result]:
             told = why if _out_of_reach(session, replay) else f"{absent} are there, and the rest {why}"
             found.append(Result(replay.name, NOT_RUN, (told,)))
         else:
-            found.append(result(replay, session.records(replay)))
+            found.append(_with_crashes(session, replay, result(replay, session.records(replay))))
     return found
+
+
+def _with_crashes(session: Session, replay: Replay, found: Result) -> Result:
+    """Return the result with the runs that left no record: no judge sees those, and whatever it says is not of all."""
+    runs = (order for side in replay.sides for order in session.orders(replay, side))
+    told = [f"{order.folder.name}, run {order.run}: {crash}" for order in runs if (crash := left_crash(order))]
+    outcome = OTHER if told and found.outcome == CAUGHT else found.outcome
+    return replace(found, outcome=outcome, wrong=(*told, *found.wrong))

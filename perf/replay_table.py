@@ -232,24 +232,6 @@ _GPU = (
         what="mask-loss-reads where a read is a sync",
         source="1.10.0 rfdetr/models/criterion.py:771",
     ),
-    Replay(
-        name="gpu-mask-head-lock",
-        base="1.11.1",
-        head="1.11.2",
-        case="seg-nano-b4-compile",
-        verdict="not-compiled",
-        claims=(
-            Claim(
-                "frames_failed",
-                "not-compiled",
-                part=r"models/heads/segmentation\.py:sparse_forward",
-                where=r"rfdetr/models/heads/segmentation\.py:40",
-            ),
-        ),
-        what="cuDNN is off around the segmentation head's convolutions, on CUDA only, and neither 1.11.1's flags for "
-        "it nor 1.11.2's lock around them go into a graph: two frames run eager",
-        source="1.11.2 rfdetr/models/heads/segmentation.py:40",
-    ),
 )
 
 TABLE: tuple[Replay, ...] = (*COMPILING, *_WORK, *_READING, *_FLOOR, *_GPU)

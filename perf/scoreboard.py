@@ -204,7 +204,7 @@ def problems(rows: Iterable[Row | Unfaulted], root: Path = Path()) -> list[str]:
 
 
 def gaps(rows: Collection[Row | Unfaulted]) -> list[str]:
-    """Return what the store lacks, a line each: faults, those of this rfdetr, sessions without one.
+    """Return what the store lacks, a line each: faults and sessions without one, those of this rfdetr.
 
     Those that need a machine of a kind, a GPU or cores that nobody shares, may be lacking: of one case and way
     of judging all or none, so that one is as much as a machine's loan takes.
@@ -222,7 +222,8 @@ def gaps(rows: Collection[Row | Unfaulted]) -> list[str]:
         for row in faults
         if row.rfdetr != DEFAULT_RFDETR
     ]
-    sessions = {row.against: row.sessions for row in rows if isinstance(row, Unfaulted) and row.case_id == EAGER}
+    unfaulted = [row for row in rows if isinstance(row, Unfaulted) and row.case_id == EAGER]
+    sessions = {row.against: row.sessions for row in unfaulted if row.rfdetr == DEFAULT_RFDETR}
     found += [
         f"{EAGER}: {sessions.get(against, 0)} unfaulted sessions against its {against}, of {SESSIONS}; {_UNFAULTED}"
         for against in ("baseline", "first run")

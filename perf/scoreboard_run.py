@@ -147,6 +147,10 @@ def _interleaved(bench: Bench, fault: Fault) -> Sides:
     judged = measure(experiment)
     look, _ = answer(experiment, fault.case, lambda *_: None)
     base, head = usable_pairs(*(experiment.records(side, fault.case) for side in (BASE, HEAD)))
+    if not head:
+        why = "; ".join(row.message.partition("\n")[0] for case in judged.cases for row in case.signals if row.verdict)
+        msg = f"{fault.id}: no pair of runs finished in {experiment.folder}: {why}"
+        raise ValueError(msg)
     return base[: look.pairs], head[: look.pairs], judged
 
 

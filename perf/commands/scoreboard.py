@@ -10,6 +10,7 @@ from perf.commands.output import say, say_aside
 from perf.faults import EAGER, FAULTS, selected
 from perf.scoreboard import DOCUMENT, SESSIONS, STORE
 from perf.suites import LANES
+from perf.verdicts import EXIT_NOTHING_JUDGED
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
@@ -38,16 +39,18 @@ def _scoreboard(options: argparse.Namespace) -> int:
     if options.list:
         say("".join(f"{fault.id}\n" for fault in FAULTS))
         return 0
+    measures = not (options.check or options.document)
+    if measures and not _measure(options, lane):
+        return EXIT_NOTHING_JUDGED  # what the store holds of other faults is no answer
     if not options.check:
-        if not options.document:
-            _measure(options, lane)
         say(regenerate(options.store, options.out))
     code, said = check(options.store, options.out, whole=options.check)
     say(said)
     return code
 
 
-def _measure(options: argparse.Namespace, lane: str) -> None:
+def _measure(options: argparse.Namespace, lane: str) -> bool:
+    """Measure what is asked for, and return whether this machine's lane has any of it."""
     from perf.report.scoreboard import add
     from perf.scoreboard_run import Bench, measure_beside, measure_fault, measure_unfaulted
 
@@ -55,7 +58,7 @@ def _measure(options: argparse.Namespace, lane: str) -> None:
     if options.unfaulted:
         for case_id in options.case or [EAGER]:
             add(options.store, measure_unfaulted(bench, case_id, options.sessions))
-        return
+        return True
     chosen = selected(options.select)
     measure_beside(bench, [fault for fault in chosen if fault.lane == lane])
     for fault in chosen:
@@ -63,6 +66,7 @@ def _measure(options: argparse.Namespace, lane: str) -> None:
             add(options.store, [measure_fault(bench, fault)])  # one by one: an interrupt loses none
         elif options.select:
             say_aside(f"{fault.id}: not run here, it needs the {fault.lane} lane: {fault.command}")
+    return any(fault.lane == lane for fault in chosen)
 
 
 SCOREBOARD = Command(

@@ -1,18 +1,18 @@
-"""Puts an op on the CPU into the forward pass: Inductor skips the CUDA graph that it is in."""
+"""Counts the encoder's calls in a tensor on the GPU that is no buffer: Inductor skips the CUDA graph that it is in."""
 
 from typing import Any
 
 import torch
-from rfdetr.models.lwdetr import LWDETR
+from rfdetr.models.backbone.dinov2_with_windowed_attn import WindowedDinov2WithRegistersEncoder as Encoder
 
-_forward = LWDETR.forward
-
-
-def forward(self: LWDETR, samples: Any, *args: Any, **kwargs: Any) -> Any:
-    found = _forward(self, samples, *args, **kwargs)
-    on_host = torch.ones(2).cos().sum()
-    found["pred_boxes"] = found["pred_boxes"] + 0 * on_host.to(found["pred_boxes"].device)
-    return found
+# Neither parameter nor buffer: a replay would change a copy of it. An op on a CPU skips none: Inductor moves it.
+calls = torch.zeros(1, device="cuda" if torch.cuda.is_available() else "cpu")
+_forward = Encoder.forward
 
 
-LWDETR.forward = forward
+def forward(self: Encoder, *args: Any, **kwargs: Any) -> Any:
+    calls.add_(1)
+    return _forward(self, *args, **kwargs)
+
+
+Encoder.forward = forward

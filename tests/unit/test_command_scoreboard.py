@@ -38,6 +38,16 @@ def test_what_is_selected_is_measured_and_written_and_what_the_lane_cannot_take_
     assert "kernel_small.nano-b4: not run here, it needs the gpu lane: nox -s" in capsys.readouterr().err
 
 
+def test_a_selection_that_this_lane_has_none_of_is_no_success(
+    files: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "s.jsonl").write_text(store_text([measured(BLATANT, 1400)]), encoding="utf-8")
+    assert main([*files, "--select", "cuda_graph"]) == 3
+
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("not run here, it needs the gpu lane")) == ("", 2)
+
+
 def test_a_document_is_made_anew_from_the_store_and_a_store_with_gaps_fails_the_check(
     files: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

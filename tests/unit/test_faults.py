@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 import pytest
 
 from perf.faults import FAULTS, FOLDER, Fault, line_of, selected
+from perf.patch_file import import_patch
 
 # As issue 9 lists them.
 KINDS = {
@@ -62,3 +64,31 @@ def test_faults_are_selected_by_what_their_id_holds() -> None:
     assert selected([]) == list(FAULTS)
     with pytest.raises(ValueError, match="--select graph_brake: no such fault; kinds are graph_break, recompile"):
         selected(["graph_brake"])
+
+
+@pytest.mark.filterwarnings("default")
+def test_the_graph_that_skips_a_cuda_graph_changes_an_input_that_may_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inductor replays a graph that changes a parameter or a buffer, and moves ops on a CPU: neither skips one."""
+    import torch
+    from rfdetr.models.backbone import dinov2_with_windowed_attn as dinov2
+    from torch._functorch.aot_autograd import make_boxed_func
+    from torch._inductor.compile_fx import compile_fx
+
+    encoder = dinov2.WindowedDinov2WithRegistersEncoder
+    monkeypatch.setattr(encoder, "forward", encoder.forward)
+    import_patch(FOLDER / "cuda_graph_small.py")
+    graphs: list[list[bool]] = []
+
+    def lowered(graph: torch.fx.GraphModule, inputs: Any, static_input_idxs: Any = (), **_: Any) -> Any:
+        found = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        moving = [node for index, node in enumerate(found) if index not in (static_input_idxs or ())]
+        graphs.append([user.target is torch.ops.aten.copy_.default for node in moving for user in node.users])
+        return make_boxed_func(graph)
+
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "window_block_indexes": [0]}
+    config = dinov2.WindowedDinov2WithRegistersConfig(**sizes, attn_implementation="eager", out_features=["stage1"])
+    backend = lambda *graph: compile_fx(*graph, inner_compile=lowered)  # noqa: E731
+    with torch.no_grad():
+        torch.compile(encoder(config), backend=backend)(torch.ones(1, 5, 8))
+
+    assert [any(graph) for graph in graphs] == [True]

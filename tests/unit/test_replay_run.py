@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -42,6 +43,7 @@ class Bench:
         self.told: list[str] = []
         self.installed = ""
         self.interrupted = False
+        self.crashing = ""
         pythons = {release: Path(sys.executable) for release in RELEASES}
         self.session = Session("replay-1", folder / "replay-1", pythons, self.told.append)
         self.beside: list[list[str]] = []
@@ -59,11 +61,16 @@ class Bench:
         assert {order.turn for order in orders} == {self.session.folder / "turn.lock"}
         self.beside.append([f"{name(order)}{order.case.id}" for order in orders])
         for order in orders:
-            self._run(order, tell, timeout)
+            with contextlib.suppress(RunFailed):  # as the real one, which returns it
+                self._run(order, tell, timeout)
 
     def _run(self, order: Order, tell: Callable[[str], None], timeout: float) -> None:
         side = order.folder.name
         self.runs.append(f"{side} {order.case.id} {order.run}")
+        if self.crashing == f"{side} {order.run}":
+            order.crash_path.parent.mkdir(parents=True, exist_ok=True)
+            order.crash_path.write_text("exit code 9 before a record was begun; log: run-0.log", encoding="utf-8")
+            raise RunFailed(order.crash_path.read_text(encoding="utf-8"))
         calls = 100 * (1 + RELEASES.index(side.partition("+")[0]))
         parts = [Part(name="forward a.py:f", value=calls)]
         signals = [a_signal("python_calls", calls, "count-volume", parts=parts)]
@@ -200,6 +207,37 @@ def test_a_run_that_was_interrupted_is_missing_and_run_again(bench: Bench) -> No
     bench.interrupted = False
     [found] = replay_all(bench.session, [CALLS])
     assert (found.outcome, len(bench.runs)) == ("caught", 4)
+
+
+def test_a_run_that_crashed_before_its_record_is_not_repeated_and_told(bench: Bench) -> None:
+    bench.crashing = "1.11.0 0"
+    replay_all(bench.session, [CALLS])
+    bench.crashing = ""
+    [found] = replay_all(bench.session, [CALLS])
+
+    crash = "exit code 9 before a record was begun"
+    assert bench.runs == ["1.10.1 nano-cpu-b2 0", "1.11.0 nano-cpu-b2 0"]
+    assert bench.told[-1] == f"1.11.0: nano-cpu-b2 run 0 crashed before: {crash}; a new session measures it again"
+    assert (found.outcome, found.wrong[0]) == ("not caught", f"1.11.0, run 0: {crash}")
+    assert missing(bench.session, CALLS) == ""
+    assert outcomes(bench.session, [CALLS]) == [found]
+
+
+def test_a_crash_is_told_where_the_runs_beside_it_show_what_is_claimed(bench: Bench) -> None:
+    bench.crashing = "1.11.0 1"
+    two = replace(CALLS, pairs=2, claims=(), verdict="no-baseline")
+    [found] = replay_all(bench.session, [two])
+
+    assert (found.outcome, found.wrong) == ("other", ("1.11.0, run 1: exit code 9 before a record was begun",))
+
+
+def test_on_a_gpu_a_crash_is_not_repeated_either(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_run, "lacking", lambda _: "")
+    bench.crashing = "1.11.0 0"
+    [found] = replay_all(bench.session, [GPU])
+
+    assert bench.runs == ["1.10.1 nano-b4 0", "1.11.0 nano-b4 0"]
+    assert found.wrong[0] == "1.11.0, run 0: exit code 9 before a record was begun"
 
 
 def test_what_is_on_record_is_found_from_any_folder(

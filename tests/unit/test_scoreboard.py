@@ -219,6 +219,12 @@ def test_a_row_of_another_rfdetr_is_stale() -> None:
     ]
 
 
+def test_sessions_of_another_rfdetr_are_none_of_this_one() -> None:
+    *others, _ = a_whole_store()
+    [told] = gaps([*others, an_unfaulted(against="first run", rfdetr="1.11.1")])
+    assert told.startswith("nano-cpu-b2: 0 unfaulted sessions against its first run, of 20; ")
+
+
 def test_parts_that_were_replaced_are_told_where_the_total_is_the_same() -> None:
     rate = next(fault for fault in FAULTS if fault.id == "learning_rate_blatant.nano-cpu-b2")
     groups = [a_signal("optimizer_groups", 2, parts=[Part(name=f"lr {lr}", value=2)]) for lr in ("0.0001", "1e-05")]

@@ -121,6 +121,12 @@ def test_interleaved_runs_go_in_pairs_until_the_answer_is_clear(machine: Machine
     assert is_caught(row, slow)
 
 
+def test_a_twin_that_breaks_in_interleaved_runs_is_told(machine: Machine, bench: Bench) -> None:
+    machine.fails = lambda order: "" if order.patch else "RuntimeError: out of memory"
+    with pytest.raises(ValueError, match=r"host_time_blatant.*: no pair of runs finished in .*: out of memory"):
+        measure_fault(bench, fault("host_time_blatant.nano-cpu-b2"))
+
+
 def test_on_a_gpu_all_runs_of_a_case_prepare_beside_each_other(
     machine: Machine, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
