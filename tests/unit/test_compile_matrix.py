@@ -159,6 +159,11 @@ def test_a_row_holds_what_the_runs_say() -> None:
     assert found.measured == DAY
 
 
+def test_the_batch_of_an_epoch_is_that_of_all_ranks() -> None:
+    case = GPU_COMPILED.model_copy(update={"devices": 2, "nodes": 3})
+    assert row(case=case).batch == 4 * 6
+
+
 def test_runs_that_differ_are_said_to() -> None:
     failed = compiled(run=2, status="failed", error="RuntimeError: x")
     [found] = rows_of([compiled(), compiled(graphs=8, run=1), failed])
