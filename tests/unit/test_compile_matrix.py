@@ -586,6 +586,21 @@ def test_parity_names_what_differs_and_what_ties_explain() -> None:
 
 
 @pytest.mark.parametrize(
+    ("measured", "left"),
+    [
+        ({"measure": "parity", "backend": "aot_eager"}, "base-cpu-b2-compile-aot_eager-parity"),
+        ({"measure": "epoch", "workers": 0}, "nano-cpu-b2-compile-aot_eager-per-sample-nonsquare-w0-epoch"),
+        ({"dynamic": "on"}, "nano-cpu-b2-compile-eager-scalars-off"),
+    ],
+)
+def test_what_a_suite_has_and_nobody_measured_is_said(measured: dict[str, Any], left: str) -> None:
+    case = CAPTURED.model_copy(update=measured)
+    [line] = [line for line in of(case).splitlines() if f"`{left}`" in line]
+    assert set(line.strip("| ").split(" | ")[1:]) == {"not run"}
+    assert f"`{case.id}`" not in line
+
+
+@pytest.mark.parametrize(
     ("case", "outcome"),
     [
         (CAPTURED.model_copy(update={"dynamic": "on"}), "compiled"),
