@@ -210,7 +210,7 @@ def _row(runs: Sequence[Record]) -> Row:
         rfdetr=rfdetr_name(found),
         config=case.config,
         lane=case.lane,
-        batch=case.batch_size * case.devices,
+        batch=case.batch_size * case.ranks,
         backend=case.backend,
         eager=case.eager.id,
         torch=found.torch,

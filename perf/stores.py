@@ -25,15 +25,20 @@ def read_rows(path: Path, parse: Callable[[object], R], key: Callable[[R], Seque
     """
     rows: list[R] = []
     seen: set[tuple[str, ...]] = set()
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines() if path.exists() else [], start=1):
+    for number, line in enumerate(_lines(path), start=1):
         try:
-            row = parse(parse_json(line))
+            row = parse(parse_json(line.decode()))
             if key:
                 _note(tuple(key(row)), seen)
         except ValueError as error:
             raise ValueError(explain(Path(f"{path}:{number}"), _short(error))) from error
         rows.append(row)
     return rows
+
+
+def _lines(path: Path) -> list[bytes]:
+    """Return the lines of the file, still bytes: what is no text is then found in its line."""
+    return path.read_bytes().splitlines() if path.exists() else []
 
 
 def _note(key: tuple[str, ...], seen: set[tuple[str, ...]]) -> None:

@@ -11,6 +11,7 @@ from perf.compile_matrix import EVALUATION, Cache, Row, pay_back
 from perf.configs import KNOWN
 from perf.report.humanize import number
 from perf.report.markdown import code, table, text
+from perf.suites import suite
 
 COCO_IMAGES = 118287
 NOT_RUN = "not run"
@@ -21,9 +22,19 @@ def count(row: Row, name: str) -> str:
     return f"{row.counts[name]:g}" if name in row.counts else "-"
 
 
-def _section(title: str, head: str, columns: Sequence[str], cells: Callable[[Row], list[str]], rows: list[Row]) -> str:
+def _section(kind: str, rows: list[Row]) -> str:
+    title, head, columns, cells = _SECTIONS[kind]
     lines = [cells(row) for row in sorted(rows, key=lambda row: (len(row.case_id), row.case_id))]
-    return f"#### {title}\n\n{head}\n\n{table(columns, lines)}"
+    missing = _not_run(kind, rows)
+    rest = [[", ".join(map(code, missing)), *[NOT_RUN] * (len(columns) - 1)]] if missing else []
+    return f"#### {title}\n\n{head}\n\n{table(columns, [*lines, *rest])}"
+
+
+def _not_run(kind: str, rows: Sequence[Row]) -> list[str]:
+    """Return the cases of a kind's suites that nobody has measured: a table without them would pass for whole."""
+    cases = [case for name in _SUITES[kind] for case in suite(name, rows[0].lane) if case.config in KNOWN]
+    measured = {row.case_id for row in rows}
+    return list(dict.fromkeys(case.id for case in cases if case.id not in measured))
 
 
 def _setting(row: Row) -> list[str]:
@@ -97,9 +108,12 @@ _SECTIONS: dict[str, tuple[str, str, Sequence[str], Callable[[Row], list[str]]]]
 }
 
 
+_SUITES = {"settings": ("settings",), "epoch": ("shapes", "shapes-backward"), "parity": ("parity",)}
+
+
 def sections(by_kind: Mapping[str, list[Row]]) -> list[str]:
     """Return the tables of the kinds that there are rows of, under their headings."""
-    return [_section(*section, by_kind[kind]) for kind, section in _SECTIONS.items() if kind in by_kind]
+    return [_section(kind, by_kind[kind]) for kind in _SECTIONS if kind in by_kind]
 
 
 _CONFIGS = (

@@ -159,6 +159,11 @@ def test_a_row_holds_what_the_runs_say() -> None:
     assert found.measured == DAY
 
 
+def test_the_batch_of_an_epoch_is_that_of_all_ranks() -> None:
+    case = GPU_COMPILED.model_copy(update={"devices": 2, "nodes": 3})
+    assert row(case=case).batch == 4 * 6
+
+
 def test_runs_that_differ_are_said_to() -> None:
     failed = compiled(run=2, status="failed", error="RuntimeError: x")
     [found] = rows_of([compiled(), compiled(graphs=8, run=1), failed])
@@ -578,6 +583,21 @@ def test_parity_names_what_differs_and_what_ties_explain() -> None:
     shown = of(CPU_COMPILED.model_copy(update={"measure": "parity"}), *signals)
     row = "| compiled | 1: `loss_ce` | 2 by top-k (5 of 9 differ) | 12 |"
     assert f"| `nano-cpu-b2-compile-parity` {row}" in shown
+
+
+@pytest.mark.parametrize(
+    ("measured", "left"),
+    [
+        ({"measure": "parity", "backend": "aot_eager"}, "base-cpu-b2-compile-aot_eager-parity"),
+        ({"measure": "epoch", "workers": 0}, "nano-cpu-b2-compile-aot_eager-per-sample-nonsquare-w0-epoch"),
+        ({"dynamic": "on"}, "nano-cpu-b2-compile-eager-scalars-off"),
+    ],
+)
+def test_what_a_suite_has_and_nobody_measured_is_said(measured: dict[str, Any], left: str) -> None:
+    case = CAPTURED.model_copy(update=measured)
+    [line] = [line for line in of(case).splitlines() if f"`{left}`" in line]
+    assert set(line.strip("| ").split(" | ")[1:]) == {"not run"}
+    assert f"`{case.id}`" not in line
 
 
 @pytest.mark.parametrize(

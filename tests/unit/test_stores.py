@@ -45,6 +45,21 @@ def test_a_malformed_line_is_named(line: str, why: str, tmp_path: Path) -> None:
         read_rows(path, Fruit.model_validate)
 
 
+def test_a_line_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(rows_text([APPLE]).encode() + b'{"name": "\xff"}\n')
+
+    with pytest.raises(ValueError, match=r"s\.jsonl:2: 'utf-8' codec can't decode byte 0xff"):
+        read_rows(path, Fruit.model_validate)
+
+
+def test_a_character_that_ends_a_line_elsewhere_ends_no_row(tmp_path: Path) -> None:
+    path, odd = tmp_path / "s.jsonl", Fruit(name="a\u2028b\x85c")
+    path.write_text(rows_text([odd]), encoding="utf-8")
+
+    assert read_rows(path, Fruit.model_validate) == [odd]
+
+
 def test_a_key_that_comes_twice_is_named_where_rows_have_keys(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_text(rows_text([APPLE, APPLE]), encoding="utf-8")
