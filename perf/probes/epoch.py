@@ -18,6 +18,7 @@ from unittest import mock
 
 from perf.pool import parts_by_name
 from perf.probes import compilation
+from perf.probes.fit_phases import NEXT_BATCH
 from perf.probes.source import short_path, without_line
 from perf.progress import Progress
 from perf.record import Part, Signal
@@ -95,7 +96,7 @@ def watch_epoch(built: Built, fit: Callable[[Any], None], progress: Progress) ->
     epoch = _Epoch(built, watch)
     detail = functools.partial(_detail, watch)
     what = "compiling, one epoch" if built.case.compile else "one epoch"
-    with _watching(built.module.model, watch), progress.during(what, detail):
+    with _watching(built.module.model, watch), epoch.asking(), progress.during(what, detail):
         fit(epoch.callback())
     compiled = [*epoch.compiled, *limit_signals(watch)]
     return [*shape_signals(watch), *compiled, *epoch.times, _interpolations(watch), *epoch.interpolation]
@@ -124,7 +125,7 @@ class _Epoch:
         self._interpolated: tuple[Step, Any] | None = None
         self._began = 0.0
         self._first = 0.0
-        self._ended = 0.0
+        self._asked = 0.0
         self._waits: list[float] = []
 
     def callback(self) -> Any:
@@ -145,6 +146,20 @@ class _Epoch:
 
         return Follow()
 
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[None]:
+        """Note when the loader is asked for a batch: before, Lightning has ranks wait for rank 0 and for the device."""
+        profiler = self.built.trainer.profiler  # is told of it, with or without one
+        real = profiler.start
+
+        def start(action: str) -> None:
+            if action == NEXT_BATCH:
+                self._asked = time.perf_counter()
+            real(action)
+
+        with mock.patch.object(profiler, "start", start):
+            yield
+
     def begin(self) -> None:
         self._began = time.perf_counter()
 
@@ -153,7 +168,7 @@ class _Epoch:
         if index == 0:
             self._first = now
         else:
-            self._waits.append(1e3 * (now - self._ended))
+            self._waits.append(1e3 * (now - self._asked))
 
     def end_step(self, batch: Any, index: int, *, last: bool) -> None:
         if index == 0:
@@ -162,7 +177,6 @@ class _Epoch:
             self._interpolated = self.watch.now, batch
         if not last:
             self.watch.steps.append(Step())
-            self._ended = time.perf_counter()
             return
         self.times += [self._seconds("epoch_time", self._began, batch), *self._input_wait()]
         self.compiled = compilation.signals(self.built.module.model)

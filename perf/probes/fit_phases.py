@@ -59,7 +59,8 @@ _ACTIONS = (
     (r"\[Strategy\]\w+\.validation_step", MODEL),
     (r"\[Callback\]COCOEvalCallback.*\.on_validation_(batch|epoch)_end", SCORING),
 )
-_NEXT = "[_TrainingEpochLoop].train_dataloader_next"
+# Begins when the loop asks the loader for a batch.
+NEXT_BATCH = "[_TrainingEpochLoop].train_dataloader_next"
 
 
 def phase_of(action: str) -> str | None:
@@ -231,7 +232,7 @@ def _profiler(clock: FitClock) -> Any:
 
     class Phases(Profiler):
         def start(self, action_name: str) -> None:
-            if action_name == _NEXT:
+            if action_name == NEXT_BATCH:
                 clock.next_batch()
             if action_name not in phases:
                 found = phase_of(action_name)

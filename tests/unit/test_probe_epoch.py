@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import random
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 import torch._dynamo
 from factories import CPU_COMPILED, CPU_EAGER
 from pytorch_lightning import LightningModule
+from pytorch_lightning.loops.training_epoch_loop import _TrainingEpochLoop
 from tiny import Samples, a_trainer, first_line
 from torch._dynamo.output_graph import OutputGraph
 from torch.utils.data import DataLoader
@@ -123,6 +125,29 @@ def test_an_epoch_that_does_not_compile_has_times_and_no_eager_steps(watched: Wa
     assert found["eager_steps"].value == 0
     assert 0 < found["first_step"].value < found["epoch_time"].value < 60
     assert "pos_embed_time" not in found
+
+
+class Slow(list[Any]):
+    def __getitem__(self, index: Any) -> Any:
+        time.sleep(0.05)
+        return super().__getitem__(index)
+
+
+def test_the_loader_is_waited_for_and_what_comes_before_it_is_asked_is_no_wait_for_it(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert watched(Scaled(), Slow(batches(4, 4, 4)), case=CPU_EAGER)["input_wait"].value >= 50
+
+    advance = _TrainingEpochLoop.advance
+
+    def meet(self: Any, fetcher: Any) -> None:  # as ranks do there
+        time.sleep(0.05)
+        advance(self, fetcher)
+
+    monkeypatch.setattr(_TrainingEpochLoop, "advance", meet)
+    found = watched(Scaled(), batches(4, 4, 4), case=CPU_EAGER)["input_wait"]
+    assert len(found.samples) == 2
+    assert found.value < 25
 
 
 def test_below_the_limit_every_step_is_compiled(watched: Watched) -> None:
