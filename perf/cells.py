@@ -25,10 +25,12 @@ Outcome = Literal["measured", "fell back", "out of memory", "raised", "unsupport
 RATE, BUSY, SHARE = "images_per_second", "gpu_busy", "memory_share"
 
 _SIZES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-# torch on CUDA, torch's CPU allocator, and what cuBLAS, cuDNN and CUDA say, which name no size.
+# torch on CUDA, torch's CPU allocator, and what cuBLAS, cuDNN and CUDA say, which name no size. torch's CUDA allocator
+# asks NVML what to say, and where that does not answer, as in some containers, says so instead.
 _ASKED = re.compile(r"Tried to allocate ([\d.]+) ([KMGT]?i?B)\b|you tried to allocate (\d+) bytes")
 _NO_MEMORY = re.compile(
-    r"out of memory|OutOfMemoryError|can't allocate memory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED"
+    r"out of memory|OutOfMemoryError|can't allocate memory|CUBLAS_STATUS_ALLOC_FAILED"
+    r"|CUDNN_STATUS_\w*ALLOC(ATION)?_FAILED|NVML_SUCCESS == .*CUDACachingAllocator\.cpp"
     r"|^MemoryError|Cannot allocate memory",
     re.MULTILINE | re.IGNORECASE,
 )

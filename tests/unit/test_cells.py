@@ -41,6 +41,13 @@ def failed(error: str, case: Case = EAGER, signals: tuple[Signal, ...] = ()) -> 
         (CPU, 6442450944),
         ("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB", 20 * 2**20),
         ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", None),
+        ("RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED", None),
+        # From cuDNN 9 on.
+        ("RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", None),
+        (
+            'RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at "c10/cuda/CUDACachingAllocator.cpp":995',
+            None,
+        ),
         ("RuntimeError: CUDA error: out of memory", None),
         ("MemoryError", None),
     ],
