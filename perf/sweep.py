@@ -24,7 +24,7 @@ from perf.pool import host
 from perf.record import Record, read_model, read_record, write_model
 from perf.run_order import Order
 from perf.sweep_plan import Cells, Grid, next_case, refused
-from perf.sweep_time import Estimate, times_of
+from perf.sweep_time import estimate_of
 
 MANIFEST = "sweep.json"
 # A cell may take so many seconds, or its estimate once more, beyond the budget; then it is stopped.
@@ -149,7 +149,7 @@ class _Going:
     def take(self, case: Case) -> None:
         """Measure a cell, or leave it out where the budget does not reach."""
         asked = self._sweep.asked
-        estimate = Estimate(self._sweep.machine.lane, times_of(self._records), self._sweep.warm)
+        estimate = estimate_of(self._sweep.machine.lane, self._records, warm=self._sweep.warm)
         expected = asked.runs * estimate.seconds(case, lever_of(case))
         left = math.inf if asked.budget is None else asked.budget - self._spent
         if expected > left:

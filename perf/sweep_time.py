@@ -37,6 +37,19 @@ class Estimate(NamedTuple):
         return base + (warm if self.warm else cold) * case.compile
 
 
+def estimate_of(lane: Lane, records: Sequence[Record], *, warm: bool) -> Estimate:
+    """Return the estimate after ``records``; ``warm``: Inductor's cache holds something, which may be something else.
+
+    A cell that found most of its graphs missing there says that others will too.
+    """
+    return Estimate(lane, times_of(records), warm and not any(map(_was_cold, records)))
+
+
+def _was_cold(record: Record) -> bool:
+    hits, misses = (record.signal(f"inductor_cache_{what}") for what in ("hits", "misses"))
+    return misses is not None and misses.value > (hits.value if hits else 0)
+
+
 def times_of(records: Sequence[Record]) -> dict[str, list[float]]:
     """Return how long the cells so far took, in s, by lever; the first of a compiled lever may have been cold."""
     found: dict[str, list[float]] = {}

@@ -137,7 +137,7 @@ def plan(sweep: Sweep) -> str:
     from perf.report.sweep import plan_text, refused_lines
     from perf.sweep import by_id, known, not_tried
     from perf.sweep_plan import foreseen
-    from perf.sweep_time import Estimate, times_of
+    from perf.sweep_time import estimate_of
 
     records = known(sweep) if sweep.folder.is_dir() else []
     grid, cells = sweep.asked.grid, by_id(records)
@@ -145,7 +145,7 @@ def plan(sweep: Sweep) -> str:
     told = refused_lines(not_tried(sweep))
     if not cases and not cells:
         raise ValueError("\n".join(["nothing to measure", *told]))
-    estimate = Estimate(grid.lane, times_of(records), sweep.warm)
+    estimate = estimate_of(grid.lane, records, warm=sweep.warm)
     asked, refined = sweep.asked, not grid.batch_sizes and not sweep.telling
     return "\n".join([plan_text(cases, len(cells), estimate, asked.runs, asked.budget, refined=refined), *told])
 

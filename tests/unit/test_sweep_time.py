@@ -3,11 +3,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from factories import a_record
+from factories import a_record, a_signal
 
 from perf.levers import Lever, case_of
 from perf.record import Record
-from perf.sweep_time import Estimate, times_of
+from perf.sweep_time import Estimate, estimate_of, times_of
 
 EAGER = case_of("nano", "gpu", "bf16", "eager", 4)
 COMPILED = case_of("nano", "gpu", "bf16", "compile", 4)
@@ -45,3 +45,25 @@ def test_times_are_those_of_records_by_lever_in_the_order_of_time() -> None:
 
     # Five seconds more for starting and ending the process.
     assert times_of(records) == {"eager": [15], "compile": [95, 35]}
+
+
+@pytest.mark.parametrize(
+    ("hits", "misses", "warm", "found"),
+    [
+        (None, 16, True, False),
+        (3, 13, True, False),
+        (15, 1, True, True),
+        (16, None, True, True),
+        (16, None, False, False),
+    ],
+)
+def test_a_cache_that_a_cell_found_empty_is_cold_for_the_levers_to_come(
+    hits: float | None, misses: float | None, warm: bool, found: bool
+) -> None:
+    told = [("hits", hits), ("misses", misses)]
+    counts = [a_signal(f"inductor_cache_{what}", value, "info") for what, value in told if value is not None]
+    estimate = estimate_of("gpu", [a_record([], EAGER), a_record(counts, COMPILED)], warm=warm)
+
+    assert estimate.warm is found
+    both = case_of("nano", "gpu", "bf16", "both", 4)
+    assert estimate.seconds(both, "both") == (75 if found else 1208)
