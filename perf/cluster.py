@@ -68,6 +68,11 @@ def launcher(environ: Mapping[str, str] = os.environ) -> str | None:
     return "srun" if "SLURM_STEP_ID" in environ and all(name in environ for name in _SRUN) else None
 
 
+def has_own_cores(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether srun started this process as one of several: it gives each of them cores."""
+    return launcher(environ) == "srun" and int(environ[_SRUN[-1]]) > 1
+
+
 def place(case: Case, environ: Mapping[str, str] = os.environ) -> Place:
     """Return the place of this process in a run of ``case``: the first of one, unless the case is distributed.
 

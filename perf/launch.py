@@ -16,6 +16,7 @@ from pathlib import Path
 
 from perf import processes
 from perf.case import Case, Lane
+from perf.cluster import has_own_cores
 from perf.environment import usable_cpus
 from perf.errors import error_line
 from perf.evidence import left_behind, trace_environment
@@ -298,11 +299,11 @@ _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 def _threads(case: Case) -> dict[str, str]:
     """Return what says how many threads a process of ``case`` takes, where that is not left to torch.
 
-    Ranks share the cores, as those do that Lightning starts itself: ``RFDETR.train(devices=2)``.
+    Ranks share the cores, as those do that Lightning starts itself: ``RFDETR.train(devices=2)``. Those of srun do not.
     """
     if case.lane == "cpu":
         return _ONE_THREAD
-    if case.devices == 1 or "OMP_NUM_THREADS" in os.environ:
+    if case.devices == 1 or "OMP_NUM_THREADS" in os.environ or has_own_cores():
         return {}
     return {"OMP_NUM_THREADS": str(max(1, usable_cpus() // case.devices))}
 

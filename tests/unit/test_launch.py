@@ -412,6 +412,19 @@ def test_ranks_on_a_gpu_share_the_cores_as_lightning_has_them(order: Order, monk
     assert launch.environment(replace(order, case=cases[1]))["OMP_NUM_THREADS"] == "5"
 
 
+@pytest.mark.parametrize(("tasks", "threads"), [("1", "16"), ("2", None)])
+def test_ranks_that_srun_started_have_their_own_cores_and_those_of_its_one_task_share_them(
+    order: Order, monkeypatch: pytest.MonkeyPatch, tasks: str, threads: str | None
+) -> None:
+    monkeypatch.setattr(launch, "usable_cpus", lambda: 32)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for name, value in {"STEP_ID": "0", "PROCID": "0", "LOCALID": "0", "NTASKS": tasks}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+
+    told = launch.environment(replace(order, case=Case(config="nano", devices=2)))
+    assert told.get("OMP_NUM_THREADS") == threads
+
+
 def test_only_a_cold_run_has_an_inductor_cache_of_its_own(order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     cold = replace(order, cold=True)
