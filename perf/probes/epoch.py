@@ -65,6 +65,11 @@ class Watch:
         """The step that runs."""
         return self.steps[-1]
 
+    def note(self, samples: Any) -> None:
+        """Note what the model is called with in this step: rfdetr's nested tensor."""
+        self.now.shape = tuple(samples.tensors.shape)
+        self.now.padded = False if samples.mask is None else samples.mask.any()
+
     def is_eager(self, index: int) -> bool:
         """Return whether a frame that has hit the limit ran this step, or its part of it, without its graph.
 
@@ -173,6 +178,8 @@ class _Epoch:
     def end_step(self, batch: Any, index: int, *, last: bool) -> None:
         if index == 0:
             self.times.append(self._seconds("first_step", self._first, batch))
+        if not self.watch.now.shape:  # rfdetr's CUDA graphs replay the forward without calling it
+            self.watch.note(batch[0])
         if self.watch.now.interpolations:
             self._interpolated = self.watch.now, batch
         if not last:
@@ -206,14 +213,8 @@ class _Epoch:
 
 @contextlib.contextmanager
 def _shapes(model: Any, watch: Watch) -> Iterator[None]:
-    """Note in every step what the model is called with: rfdetr's nested tensor."""
-
-    def note(_: Any, inputs: tuple[Any, ...]) -> None:
-        samples = inputs[0]
-        watch.now.shape = tuple(samples.tensors.shape)
-        watch.now.padded = False if samples.mask is None else samples.mask.any()
-
-    handle = model.register_forward_pre_hook(note)
+    """Note in every step what the model is called with."""
+    handle = model.register_forward_pre_hook(lambda _, inputs: watch.note(inputs[0]))
     try:
         yield
     finally:

@@ -127,6 +127,23 @@ def test_an_epoch_that_does_not_compile_has_times_and_no_eager_steps(watched: Wa
     assert "pos_embed_time" not in found
 
 
+class Replayed(Scaled):
+    """A model that a CUDA graph replays after its first step: nobody calls it."""
+
+    def __call__(self, samples: Any) -> Any:
+        if self.training and not hasattr(self, "captured"):
+            self.captured = True
+            return super().__call__(samples)
+        return self.forward(samples)
+
+
+def test_a_step_that_is_replayed_without_a_call_has_its_shape_too(watched: Watched) -> None:
+    found = watched(Replayed(), batches(4, 6, 4), case=CPU_EAGER)
+
+    assert parts(found["shapes"]) == [("2x1x4x4", 2), ("2x1x6x6", 1)]
+    assert found["distinct_shapes"].value == 2
+
+
 class Slow(list[Any]):
     def __getitem__(self, index: Any) -> Any:
         time.sleep(0.05)
