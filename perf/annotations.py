@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal, NoReturn, TypeGuard
 
 from perf.image_files import look_at, opened
 
@@ -92,6 +92,11 @@ def check(split: Split, categories: dict[int, str], layout: Layout) -> None:
 def _refuse_empty(split: Split, what: str) -> NoReturn:
     msg = f"{split.file}: the split {split.name} is empty: no {what}"
     raise ValueError(msg)
+
+
+def is_box(found: object) -> TypeGuard[list[float]]:
+    """Return whether ``found`` is what COCO has for a box: a list of four numbers."""
+    return isinstance(found, list) and len(found) == 4 and all(isinstance(one, int | float) for one in found)
 
 
 def size_of(path: Path) -> tuple[int, int]:

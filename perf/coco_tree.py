@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perf.annotations import COCO_HEAD
+from perf.annotations import COCO_HEAD, is_box
 from perf.image_files import CLOSED, CUT_SHORT, EMPTY, MISSING, NO_FILE, look_at
 
 FULL = {"train2017": 118_287, "val2017": 5_000}
@@ -98,9 +98,8 @@ def _check_split(root: Path, name: str, problems: list[str]) -> Split | None:
 
 def _usable(annotation: dict[str, Any]) -> bool:
     """Return whether rfdetr can train on a box: it asks for the area too, and for nothing of a crowd."""
-    box = annotation.get("bbox")
-    numbers = isinstance(box, list) and len(box) == 4 and all(isinstance(number, int | float) for number in box)
-    return bool(annotation.get("iscrowd")) or (numbers and isinstance(annotation.get("area"), int | float))
+    area = annotation.get("area")
+    return bool(annotation.get("iscrowd")) or (is_box(annotation.get("bbox")) and isinstance(area, int | float))
 
 
 def _wrong_boxes(file: Path, boxes: Sequence[tuple[int, int]], images: set[int]) -> Iterator[str]:

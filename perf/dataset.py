@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perf.annotations import Annotation, DataSet, Image, Layout, Split, check, read_text
+from perf.annotations import Annotation, DataSet, Image, Layout, Split, check, is_box, read_text
 from perf.record import Record, reject_duplicates
 from perf.yolo import YOLO_FILES, read_yolo
 
@@ -189,7 +189,7 @@ def _annotation(entry: dict[str, Any]) -> Annotation:
 
 def _box(entry: dict[str, Any], where: str) -> tuple[float, float, float, float]:
     found = entry.get("bbox")
-    if not isinstance(found, list) or len(found) != 4 or not all(isinstance(one, int | float) for one in found):
+    if not is_box(found):
         msg = f"bbox {found!r} of {where} is no list of four numbers"
         raise TypeError(msg)
     x, y, width, height = map(float, found)
