@@ -129,10 +129,10 @@ def _would_crowd(cell: Cell, batch: int, cells: Cells) -> bool:
 
     What no batch changes is taken from the config's cell that took least. It saves a budget what would run out.
     """
-    shares = [one.memory for one in cells.values() if one.case.config == cell.case.config and one.memory is not None]
     if cell.memory is None:
         return False
-    fixed = min(shares)
+    of = (one.memory for one in cells.values() if one.case.config == cell.case.config)
+    fixed = min(memory for memory in of if memory is not None)
     return fixed + (cell.memory - fixed) * batch / cell.case.batch_size > 1 - HEADROOM
 
 
@@ -174,7 +174,7 @@ def _telling_of(possible: Sequence[Series], grid: Grid, cells: Cells) -> Iterato
     yield from _refinements([first, *theirs], grid, cells)
     yield from _other_precisions(possible, first, grid, cells)
     for series in alike:
-        if series not in theirs:
+        if not settable(series.lever):
             yield from _climb(series, _knee(first, grid, cells), grid, cells)
     for series in alike:
         yield from (series.case(batch) for batch in _start(grid))
